@@ -273,6 +273,8 @@ async def test_the_worst_requests_are_refused_and_store_nothing(start: Start) ->
     key = await add_key(service, "ci", "telegram/7")
     wrong: dict[str, tuple[int, Json]] = {}
     async with client_of(service, key) as client:
+        while (await client.get(f"{address_of(service)}/readyz")).status != 200:  # until then, a few say that it starts
+            await asyncio.sleep(0.05)
         for name, (method, path, body, headers, status, code) in WORST.items():
             sent = {each: text.replace("KEY", key).replace("HALF", key[:20]) for each, text in headers.items()}
             url = yarl.URL(f"{address_of(service)}{path.replace('KEY', key)}", encoded=True)

@@ -230,7 +230,7 @@ async def test_check_tries_each_server(telegram: FakeTelegram, model: FakeModel,
     }
     service = await start(mcpServers=servers)
     code, output = await service.fawn("check")
-    lines = [line for line in output.splitlines() if "MCP server" in line]
+    lines = [line for line in output.splitlines() if "MCP server " in line]
     assert lines[0] == "FAULT MCP server gone: /bin/false: Connection closed"
     assert lines[1].startswith("note  MCP server none: it offers no allowed tool; its tools: ")
     assert lines[2:] == ["ok    MCP server off: disabled", "ok    MCP server old: 1 of 9 tools, protocol 2025-06-18"]

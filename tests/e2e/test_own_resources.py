@@ -103,7 +103,7 @@ async def test_schedules_are_changed_as_the_command_does(telegram: FakeTelegram,
         assert "paused" in paused["said"]
         assert (await post(client, f"{path}/resume", {}))[1]["schedule"]["state"] == "active"
         assert (await post(client, f"{path}/run", {}))[0] == 202
-        ran = await wait_for(client, "/v1/schedules", lambda found: found["schedules"][0]["last"])
+        ran = await wait_for(client, "/v1/schedules", lambda found: (found["schedules"][0]["last"] or {}).get("run"))
         assert ran["schedules"][0]["last"]["run"]
         assert (await request(client, "DELETE", path))[1]["schedule"] is None
         assert (await get(client, "/v1/schedules"))[1] == {"schedules": []}

@@ -285,7 +285,7 @@ WORDS: Mapping[str, str] = {
     "problem_ended": N_("This has ended already. Load the page again."),
     "problem_not_changed": N_("This could not be changed. Load the page again to see how it is."),
     "problem_not_latest": N_("Later requests came in this thread. Send the message again instead."),
-    "problem_no_access": N_("Your role does not let you do this. `/whoami` shows what you may do."),
+    "problem_no_access": N_("Your role does not let you do this. The command `whoami` shows what you may do."),
     "problem_no_scope": N_("The key with which you signed in does not let you do this."),
     "problem_not_found": N_("This is not there any more, or it never was. Load the page again."),
     "problem_answered": N_("Somebody was faster: this is answered already."),

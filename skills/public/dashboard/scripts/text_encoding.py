@@ -71,6 +71,7 @@ MAX_BROKEN = 10  # one in so many characters may be broken in a text that is wha
 MIN_PAIRS = 4  # valid UTF-8 that is no chance in the bytes of another encoding with several bytes a character
 MIN_MARKS, USUAL, MORE_USUAL = 8, 0.75, 0.35  # so many letters contradict, if they are so usual in another encoding
 _WIDE = ("gb18030", "big5hkscs", "euc_jp", "iso2022_jp", "cp932", "cp949")
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a]")
 _UTF8_PAIR = re.compile(rb"[\xc2-\xf4][\x80-\xbf]")
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s{0,9}=\s{0,9}["']?([\w:.-]{2,40})""", re.IGNORECASE)
 _SYMBOLS = frozenset("\u00a0–—‘’‚“”„†‡•…‰‹›€™«»°±·×÷§¶©®£¥¢¡¿ªº¹²³¼½¾µ´¨¬№¤")
@@ -111,8 +112,8 @@ def _is_believed(data: bytes, codec: str) -> bool:
 
     Encodings that share an alphabet, such as those of Chinese and Korean, look alike: there, what is declared holds.
     """
-    if codec.startswith("utf-16"):
-        return b"\0" in data or not (data.lstrip()[:1] == b"<" or _fits(data, "utf-8"))
+    if codec.startswith("utf-16"):  # half of its bytes are small numbers, which no text of another encoding has
+        return bool(_CONTROL.search(data)) or not (data.lstrip()[:1] == b"<" or _fits(data, "utf-8"))
     if codec != "utf-8" and _fits(data, "utf-8"):
         last = MIN_PAIRS - 1 if codec in _WIDE else 0
         return next(itertools.islice(_UTF8_PAIR.finditer(data), last, None), None) is None

@@ -185,7 +185,8 @@ class Database:
         while done:
             begun = time.monotonic()
             done = await self.run(partial(work, limit=limit), durable=False)
-            await self.maintain(upkeep.write_log)
+            if done:
+                await self.maintain(upkeep.write_log)
             seconds = time.monotonic() - begun
             total += done
             limit = max(1, limit // 2) if seconds > STEP_SECONDS else min(limit * 2, MOST_STEP_ROWS)

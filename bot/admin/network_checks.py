@@ -20,10 +20,8 @@ from catalogue import _, list_items
 
 LOOKUP_SECONDS = 5.0
 MOST_CLOCKS = 3  # hosts whose clocks are compared
-SKEW_NOTE_SECONDS, SKEW_FAULT_SECONDS = (
-    30.0,
-    300.0,
-)  # https://docs.slack.dev/authentication/verifying-requests-from-slack
+SKEW_NOTE_SECONDS = 30.0
+SKEW_FAULT_SECONDS = 300.0  # https://docs.slack.dev/authentication/verifying-requests-from-slack
 OPTIONAL = ("sandbox.network", "web.fetch")  # what these reach may be gone without harm to the service
 
 

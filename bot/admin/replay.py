@@ -121,7 +121,7 @@ class Replay:
 
     def _replay_usage(self, role_of: Callable[[str, str], RoleConfig]) -> list[RefusedWork]:
         """Return the work that would have been refused since the month began in which the time lies."""
-        zone = ZoneInfo(self.config.time_zone) if self.config.time_zone else None
+        zone = self.config.zone
         spent: dict[object, tuple[int, int]] = {}
         found: dict[object, RefusedWork] = {}
         for row in self._usage(period_bounds("month", self.since, zone)[0]):

@@ -1,4 +1,4 @@
-"""What threads, messages, runs and questions are as JSON, for the document that describes the API.
+"""Name the JSON of threads, messages, runs and questions, for the document that describes the API.
 
 The functions of `read_models.py` make them; `tests/e2e/test_openapi.py` compares what the service answers.
 """

@@ -42,6 +42,18 @@ def make_stop(caller: Caller, thread: Thread, target: str = "") -> Message:
     return make_message(caller, thread, "stop", f"web:stop:{uuid4().hex}", Kind.COMMAND, target)
 
 
+async def run_command(door: Door, caller: Caller, channel: str, words: str) -> str:
+    """Run a command of the caller where they write privately on this channel; return what it says."""
+    return await door.command(await make_command(door, caller, channel, words))
+
+
+async def make_command(door: Door, caller: Caller, channel: str, words: str) -> Message:
+    """Return a command of the caller as they would write it privately on this channel."""
+    place, author = await door.store.run(partial(caller.at, channel=channel), durable=False)
+    key = f"web:command:{uuid4().hex}"
+    return Message(place, key, key, author, words, time.time(), Kind.COMMAND, private=True, origin=Origin.PERSON)
+
+
 def event_key(thread: Thread, key: str) -> str:
     """Return the key of a message: the same for the same thread and Idempotency-Key."""
     digest = hashlib.sha256(f"{thread}\n{key}".encode()).hexdigest()
@@ -59,6 +71,14 @@ async def take(door: Door, message: Message) -> InboxRow:
     if row.error == RATE_LIMIT:
         raise RATE
     return row
+
+
+async def offer(door: Door, message: Message) -> None:
+    """Offer something new to the inbox, where rate limits count it. Raises HttpProblem where it is refused."""
+    [receipt] = await door.receive([message])
+    if receipt is not Receipt.ACCEPTED:
+        row = await door.store.run(partial(inbox.find_message, key=message.key), durable=False)
+        raise RATE if row and row.error == RATE_LIMIT else NO_ACCESS
 
 
 def _says(row: InboxRow, message: Message) -> bool:

@@ -46,9 +46,7 @@ def list_threads(execute: Execute, caller: Caller, before: str) -> Json:
 def read_thread(execute: Execute, caller: Caller, id: str, after: int) -> Json:
     """Return a thread with a page of its transcript and its open questions. Raises HttpProblem."""
     thread = caller.thread(id)
-    row = conversations.find_conversation(execute, conversations.find_current(execute, thread))
-    if row is None:
-        raise not_found("thread")
+    row = find_thread(execute, thread)
     entries = transcripts.read_thread(execute, str(thread), after, PAGE)
     asked = questions.open_questions_at(execute, thread)
     more: Json = {
@@ -57,6 +55,14 @@ def read_thread(execute: Execute, caller: Caller, id: str, after: int) -> Json:
     }
     more["events"] = f"{entries[-1].id if entries else after}"
     return {**_thread(row), **more, "questions": [*map(_question, asked)]}
+
+
+def find_thread(execute: Execute, thread: Thread) -> ConversationRow:
+    """Return the conversation of a thread. Raises HttpProblem."""
+    row = conversations.find_conversation(execute, conversations.find_current(execute, thread))
+    if row is None:
+        raise not_found("thread")
+    return row
 
 
 def thread_state(execute: Execute, caller: Caller, thread: Thread) -> Json | None:

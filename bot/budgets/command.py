@@ -65,8 +65,7 @@ def usage_command(call: CommandCall) -> str:
 
 
 def _describe(call: CommandCall, payer: Payer, scope: str, key: str) -> str:
-    name = call.current.config.time_zone
-    zone = ZoneInfo(name) if name else None
+    zone = call.current.config.zone
     day, month = (period_bounds(period, call.now, zone)[0] for period in ("day", "month"))
     this_month = usage.spent(call.execute, scope, key, month)
     lines = [
@@ -162,7 +161,7 @@ class ChartJobs:
         The outbox deletes the copy.
         """
         given, config = job.arguments, self.current.config
-        zone = ZoneInfo(config.time_zone) if config.time_zone else None
+        zone = config.zone
         since = given["now"] - (CHART_DAYS + 1) * 86400
         read = partial(usage.spent_by_time, scope=given["scope"], key=given["of"], since=since)
         chart = _chart_of(await self.store.run(read, durable=False), given["now"], zone)

@@ -154,7 +154,7 @@ def _render(
     report: Report, replay: Replay, execute: Execute, arguments: argparse.Namespace, config: Config
 ) -> Iterator[str]:
     """Yield the lines of the text."""
-    zone = ZoneInfo(config.time_zone) if config.time_zone else None
+    zone = config.zone
     names = _names(execute, [*report.people, *(work.person for work in replay.refused)])
     whole = report.whole
     if not whole.then and not replay.tokens:

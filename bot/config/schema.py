@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 from agent.acp.settings import ExternalAgentSettings
 from agent.mcp.settings import McpConfig
@@ -360,6 +361,11 @@ class Config(FileConfig):
     encryption_locked: bool = False
     systemd: SystemdConfig = SystemdConfig()
     places: Mapping[Location, ConfigFault] = field(default_factory=dict)
+
+    @property
+    def zone(self) -> ZoneInfo | None:
+        """The time zone of people without one; None: the machine's."""
+        return ZoneInfo(self.time_zone) if self.time_zone else None
 
     @property
     def has_memory(self) -> bool:

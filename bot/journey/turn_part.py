@@ -1,4 +1,4 @@
-"""What a feature does in a turn: before the agent works, and in the transaction that ends the run."""
+"""Let a feature act in a turn: before the agent works, and in the transaction that ends the run."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the agent remembers of people and chats: recalled before a turn, extracted after it."""
+"""Remember people and chats: recall before a turn, extract after it."""

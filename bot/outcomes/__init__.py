@@ -1,1 +1,1 @@
-"""How models, tools and skills did, and what follows from it for an operator."""
+"""Judge how models, tools and skills did, and propose to an operator what follows."""

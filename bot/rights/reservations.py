@@ -140,7 +140,7 @@ class Budgets:
 
     def _limits(self, payer: Payer, planned: PlannedCall) -> tuple[ZoneInfo | None, list[Limit]]:
         config = self.current.config
-        zone = ZoneInfo(config.time_zone) if config.time_zone else None
+        zone = config.zone
         return zone, limits_of(config.budgets, payer, planned, time.time(), zone)
 
     def _standing_limits(self, payer: Payer) -> list[Limit]:
@@ -280,8 +280,7 @@ class BudgetGate:
     def take_warnings(self) -> list[str]:
         """Return what the end of the turn says about budgets."""
         limits, self._warnings = self._warnings, []
-        name = self.budgets.current.config.time_zone
-        zone = ZoneInfo(name) if name else None
+        zone = self.budgets.current.config.zone
         return [warning_of(limit.config, limit.key.until, zone, round(100 * WARNING_SHARE)) for limit in limits]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from zoneinfo import ZoneInfo
-
 from agent.models.prices import FREE, OWN_PRICE
 from agent.spending import LEAD, SANDBOX, ModelCall, PlannedCall
 from bot.config.schema import Config
@@ -21,6 +19,6 @@ def charge_sandbox(execute: Execute, config: Config, payer: Payer, seconds: floa
     call = ModelCall(LEAD, SANDBOX, SANDBOX, 0, 0, 0, 0, seconds, now)
     usage.record_calls(execute, payer, [PricedCall(call, cost, OWN_PRICE if price else FREE)])
     if cost:
-        zone = ZoneInfo(config.time_zone) if config.time_zone else None
+        zone = config.zone
         for limit in limits_of(config.budgets, payer, PlannedCall(LEAD, SANDBOX, SANDBOX, 0, 0), now, zone):
             book(execute, limit.key, cost, 0, held_money=0, held_tokens=0)

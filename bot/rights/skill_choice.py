@@ -1,4 +1,4 @@
-"""Which skills an agent may use for whom."""
+"""Choose the skills that an agent may use for a person."""
 
 from __future__ import annotations
 

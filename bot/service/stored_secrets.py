@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 
 from agent.mcp.tokens import TokenFile, TokenFolder
 from bot.config.schema import Config
@@ -65,4 +64,4 @@ def check_encryption(config: Config) -> Check:
         text = _("tokens of MCP servers, Bark keys and backups are stored as they are, readable for this user alone")
         return [Finding("note", _("encryption"), text, fix)]
 
-    return Check(_("encryption"), partial(run))
+    return Check(_("encryption"), run)

@@ -78,10 +78,8 @@ class Sealer:
         """Return whether a text is stored as `seal` would store it now: under the first key, or open without one."""
         if not self._keys or not text:
             return not text.startswith(TEXT_MARK)
-        begin = base64.urlsafe_b64encode(next(iter(self._keys)) + bytes(2)).decode()[
-            :5
-        ]  # the whole characters of the id
-        return text.startswith(TEXT_MARK + begin)
+        id = base64.urlsafe_b64encode(next(iter(self._keys)) + bytes(2)).decode()
+        return text.startswith(TEXT_MARK + id[:5])  # its whole characters
 
     def writer(self, file: BinaryIO) -> BinaryIO:
         """Return a file that seals what is written into `file`; it is whole when closed, which leaves `file` open."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 from agent.memory.visibility import Memory
-from agent.messages import Kind, Message, Origin, Thread
+from agent.messages import Thread
 from bot.api.caller import Caller
 from bot.api.event_json import Json
 from bot.api.langgraph.endpoints import BAD_BODY, MOST, PAGE, caller_of, count_of, read_object
 from bot.api.langgraph.shapes import iso
-from bot.api.own.memories import memories_of
+from bot.api.own.memories import find_memory, memories_of
+from bot.api.posting import run_command
 from bot.api.read_models import not_found
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response
@@ -57,8 +56,11 @@ class StoreEndpoints:
     async def _find(self, caller: Caller, namespace: object, key: object) -> Memory:
         """Return a memory of the caller. Raises HttpProblem."""
         number = parse_row_id(key) if isinstance(key, str) and key.isascii() and namespace == NAMESPACE else None
-        rows = await self.door.store.run(partial(memories_of, caller=caller), durable=False) if number else []
-        found = next((row for row in rows if row.id == number), None)
+        found = (
+            await self.door.store.run(partial(find_memory, caller=caller, number=number), durable=False)
+            if number
+            else None
+        )
         if found is None:
             raise not_found("item")
         return found
@@ -73,12 +75,7 @@ class StoreEndpoints:
 
         caller, body = await caller_of(self.door, request, THREADS), await read_object(request)
         row = await self._find(caller, body.get("namespace"), body.get("key"))
-        at = partial(caller.at, channel=Thread.parse(row.thread).channel)
-        place, author = await self.door.store.run(at, durable=False)
-        words, key = f"memory forget {row.id}", f"web:command:{uuid4().hex}"
-        now = time.time()
-        command = Message(place, key, key, author, words, now, Kind.COMMAND, private=True, origin=Origin.PERSON)
-        await self.door.command(command)
+        await run_command(self.door, caller, Thread.parse(row.thread).channel, f"memory forget {row.id}")
         return web.Response(status=204)
 
     async def _search(self, request: web.Request) -> web.Response:

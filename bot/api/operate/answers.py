@@ -1,4 +1,4 @@
-"""What operators are answered, as JSON has it. Times are in unix seconds, costs in millionths of the currency."""
+"""Name the JSON that operators are answered. Times are in unix seconds, costs in millionths of the currency."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
-from zoneinfo import ZoneInfo
 
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.admin.live_view import describe_turn
@@ -215,8 +214,8 @@ class OperateEndpoints:
         by, days = request.query.get("by", BY[0]), read_days(request)
         if by not in BY:
             raise BAD_BY
-        zone = self.door.current.config.time_zone
-        read = partial(reading.read_usage, by=by, days=days, now=time.time(), zone=ZoneInfo(zone) if zone else None)
+        zone = self.door.current.config.zone
+        read = partial(reading.read_usage, by=by, days=days, now=time.time(), zone=zone)
         return await self._read(request, read)
 
     # ------------------------------------------------------------ work and decisions
@@ -234,8 +233,7 @@ class OperateEndpoints:
     async def _waiting(self, request: web.Request) -> web.Response:
         caller = await self._see(request)
         with use_language(language_of(caller.chat, caller.author)):
-            found = await list_waiting(self.door, caller)
-            items = [_waiting(number, item) for _viewer, number, item in found]
+            items = list_waiting_answers(await list_waiting(self.door, caller))
             return read_response(request, WaitingList(items))
 
     async def _answer(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""What people are answered about what is theirs, as JSON has it."""
+"""Name the JSON that people are answered about what is theirs."""
 
 from __future__ import annotations
 

@@ -7,15 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
-from uuid import uuid4
-from zoneinfo import ZoneInfo
 
 from agent.memory.visibility import Memory
-from agent.messages import Author, Kind, Message, Origin, Thread
+from agent.messages import Thread
 from agent.models.presets import effort_names
 from agent.skills.library import SkillSet
 from bot.api.caller import NO_ACCESS, Caller, find_caller
-from bot.api.cursors import CURSOR, PAGE, make_cursor, read_cursor
+from bot.api.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
 from bot.api.operate.answers import UsageList
 from bot.api.operate.endpoints import BAD_BY, DAYS, read_days
 from bot.api.operate.reading import read_usage, schedule_answer, task_answer
@@ -32,24 +30,23 @@ from bot.api.own.answers import (
     SkillList,
     TaskChange,
 )
-from bot.api.own.memories import accounts_of, memories_of
+from bot.api.own.memories import accounts_of, find_memory, memories_of
 from bot.api.paths import path_number
-from bot.api.posting import RATE
+from bot.api.posting import make_command, offer, run_command
 from bot.api.read_models import not_found
+from bot.config.team import RoleConfig
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_response
 from bot.http.spec import Query, Spec
 from bot.rights.skill_choice import allowed_skills
-from bot.storage import inbox, people, schedules, tasks
+from bot.storage import people, schedules, tasks
 from bot.storage.api_keys import READ, THREADS
 from bot.storage.database import Execute
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import ScheduleState
 from bot.storage.tasks import TaskRow
-from bot.storage.uses import RATE_LIMIT
 from bot.storage.web_people import WEB, payer_key
 from catalogue import localized, use_language
-from channels.base import Receipt
 from channels.shared.texts import language_of
 
 if TYPE_CHECKING:
@@ -120,12 +117,14 @@ class OwnEndpoints:
     async def _store(self, work: Callable[[Execute], T]) -> T:
         return await self.door.store.run(work, durable=False)
 
+    async def _role(self, caller: Caller) -> RoleConfig:
+        return await self._store(partial(self.door.current.access.role_of, place=caller.chat, person=caller.author.id))
+
     # ------------------------------------------------------------ choices
 
     async def _models(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, READ)
-        current = self.door.current
-        role = await self._store(partial(current.access.role_of, place=caller.chat, person=caller.author.id))
+        current, role = self.door.current, await self._role(caller)
         entries = {entry.name: entry for entry in current.config.models}
         efforts = {name: effort_names(entry.preset, entry.use) for name, entry in entries.items()}
         with use_language(language_of(caller.chat, caller.author)):
@@ -138,16 +137,14 @@ class OwnEndpoints:
 
     async def _agents(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, READ)
-        current = self.door.current
-        role = await self._store(partial(current.access.role_of, place=caller.chat, person=caller.author.id))
+        current, role = self.door.current, await self._role(caller)
         known = {"default": "", **current.agents}
         found = [answers.AgentAnswer(name, text) for name, text in known.items() if role.may_use_agent(name)]
         return read_response(request, AgentList(found))
 
     async def _skills(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, READ)
-        current = self.door.current
-        role = await self._store(partial(current.access.role_of, place=caller.chat, person=caller.author.id))
+        current, role = self.door.current, await self._role(caller)
         allow = allowed_skills(current.config, "", role)
         known = current.skills.current if current.skills else SkillSet()
         with use_language(language_of(caller.chat, caller.author)):
@@ -165,7 +162,7 @@ class OwnEndpoints:
 
     async def _memory(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, READ)
-        after = read_cursor(request, (float("inf"), 1 << 62))
+        after = read_cursor(request, (float("inf"), MOST))
 
         def look(execute: Execute) -> tuple[bool, list[Memory]]:
             found = memories_of(execute, caller)
@@ -184,15 +181,12 @@ class OwnEndpoints:
         caller = await find_caller(self.door, request, THREADS)
         number = path_number(request, "memory")
 
-        def find(execute: Execute) -> str:
-            row = next((row for row in memories_of(execute, caller) if row.id == number), None)
-            if row is None:
-                raise not_found("memory")
-            return Thread.parse(row.thread).channel
-
-        channel = await self._store(find)
-        await self._command(caller, channel, f"memory forget {number}")
-        if any(row.id == number for row in await self._store(partial(memories_of, caller=caller))):
+        find = partial(find_memory, caller=caller, number=number)
+        row = await self._store(find)
+        if row is None:
+            raise not_found("memory")
+        await run_command(self.door, caller, Thread.parse(row.thread).channel, f"memory forget {number}")
+        if await self._store(find):
             raise NO_ACCESS
         return json_response(200, Forgotten(number))
 
@@ -211,7 +205,7 @@ class OwnEndpoints:
         caller = await find_caller(self.door, request, THREADS)
         number = path_number(request, "schedule")
         row = await self._store(partial(_own_schedule, caller=caller, number=number))
-        said = await self._command(caller, row.channel, f"schedule {verb} {number}")
+        said = await run_command(self.door, caller, row.channel, f"schedule {verb} {number}")
 
         def look(execute: Execute) -> ScheduleChange:
             after = schedules.find_schedule(execute, number)
@@ -242,7 +236,7 @@ class OwnEndpoints:
         caller = await find_caller(self.door, request, THREADS)
         number = path_number(request, "task")
         row = await self._store(partial(_own_task, caller=caller, number=number))
-        said = await self._command(caller, row.channel, f"task {number} cancel")
+        said = await run_command(self.door, caller, row.channel, f"task {number} cancel")
         if not row.is_open:
             raise HttpProblem(409, "ended", said, "Read the task again.")
         after = await self._store(lambda execute: task_answer(execute, _own_task(execute, caller, number), caller))
@@ -263,35 +257,19 @@ class OwnEndpoints:
         by, days = request.query.get("by", BY[0]), read_days(request)
         if by not in BY:
             raise BAD_BY
-        name, key = self.door.current.config.time_zone, payer_key(WEB, caller.author.id)
-        zone = ZoneInfo(name) if name else None
+        zone, key = self.door.current.config.zone, payer_key(WEB, caller.author.id)
         read = partial(read_usage, by=by, days=days, now=time.time(), zone=zone, scope="person", key=key)
         return read_response(request, await self._store(read))
 
     # ------------------------------------------------------------ commands
 
-    async def _command(self, caller: Caller, channel: str, words: str) -> str:
-        """Run a command of the caller where they write privately on this channel; return what it says."""
-        place, author = await self._store(partial(caller.at, channel=channel))
-        return await self.door.command(_command(place, author, words))
-
     async def _begin(self, caller: Caller, channel: str, words: str) -> web.Response:
-        """Offer a command that has the agent work to the inbox, where rate limits count it."""
-        place, author = await self._store(partial(caller.at, channel=channel))
-        message = _command(place, author, words)
-        [receipt] = await self.door.receive([message])
-        if receipt is not Receipt.ACCEPTED:
-            row = await self._store(partial(inbox.find_message, key=message.key))
-            raise RATE if row and row.error == RATE_LIMIT else NO_ACCESS
+        """Offer a command that has the agent work to the inbox."""
+        await offer(self.door, await make_command(self.door, caller, channel, words))
         return json_response(202, Begun(words))
 
 
 SCHEDULE_ENDS: dict[str, str] = {"pause": ScheduleState.PAUSED, "resume": ScheduleState.ACTIVE, "delete": ""}
-
-
-def _command(place: Thread, author: Author, words: str) -> Message:
-    key = f"web:command:{uuid4().hex}"
-    return Message(place, key, key, author, words, time.time(), Kind.COMMAND, private=True, origin=Origin.PERSON)
 
 
 def _own_schedule(execute: Execute, caller: Caller, number: int) -> ScheduleRow:

@@ -16,6 +16,11 @@ def accounts_of(caller: Caller) -> list[tuple[str, str]]:
     return [(WEB, caller.author.id), true_person(WEB, caller.author.id)]
 
 
+def find_memory(execute: Execute, caller: Caller, number: int) -> Memory | None:
+    """Return one of them."""
+    return next((row for row in memories_of(execute, caller) if row.id == number), None)
+
+
 def memories_of(execute: Execute, caller: Caller) -> list[Memory]:
     """Return what the agent remembers of the caller and may show in a direct chat, the newest first."""
     found: dict[int, Memory] = {}

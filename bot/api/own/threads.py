@@ -11,22 +11,20 @@ from uuid import uuid4
 
 from agent.messages import Kind, Thread
 from bot.api.bodies import checked_text, text_field
-from bot.api.caller import NO_ACCESS, Caller, find_caller
+from bot.api.caller import Caller, find_caller
 from bot.api.own.answers import FoundEntry, FoundList, NewThread, Retried, ThreadAnswer, ThreadTitle
 from bot.api.paths import BAD_THREAD, THREAD_ID, path_number, path_thread
-from bot.api.posting import RATE, make_message
-from bot.api.read_models import not_found, read_run
+from bot.api.posting import make_message, offer
+from bot.api.read_models import find_thread, read_run
 from bot.config.team import Right
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_json, read_response
 from bot.http.spec import Query, Spec
-from bot.storage import conversations, inbox, runs, transcripts, web_threads
+from bot.storage import conversations, runs, transcripts, web_threads
 from bot.storage.api_keys import READ, THREADS
 from bot.storage.database import Execute
 from bot.storage.runs import RunRow
 from bot.storage.states import RunState
-from bot.storage.uses import RATE_LIMIT
-from channels.base import Receipt
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -130,10 +128,7 @@ class ThreadChanges:
         row, thread = await self.door.store.run(partial(_repeatable, caller=caller, number=number), durable=False)
         retry = make_message(caller, thread, "retry", f"web:retry:{uuid4().hex}", Kind.COMMAND)
         retry = replace(retry, target=f"r{row.id}")
-        [receipt] = await self.door.receive([retry])
-        if receipt is not Receipt.ACCEPTED:
-            stored = await self.door.store.run(partial(inbox.find_message, key=retry.key), durable=False)
-            raise RATE if stored and stored.error == RATE_LIMIT else NO_ACCESS
+        await offer(self.door, retry)
         return json_response(202, Retried(number, thread.topic))
 
 
@@ -158,9 +153,7 @@ def _title(text: str) -> str:
 
 
 def _thread(execute: Execute, thread: Thread) -> ThreadAnswer:
-    row = conversations.find_conversation(execute, conversations.find_current(execute, thread))
-    if row is None:
-        raise not_found("thread")
+    row = find_thread(execute, thread)
     return ThreadAnswer(thread.topic, row.title, row.created, row.used)
 
 

@@ -18,11 +18,11 @@ from bot.api.caller import Caller, find_caller
 from bot.api.file_endpoints import BoundedFile, attachment
 from bot.api.page.sessions import for_page
 from bot.api.paths import path_thread
-from bot.api.read_models import not_found
+from bot.api.read_models import find_thread
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route
 from bot.service.web_files import WebFiles, open_draft
-from bot.storage import conversations, transcripts, web_files
+from bot.storage import transcripts, web_files
 from bot.storage.api_keys import READ
 from bot.storage.database import Execute
 from bot.storage.states import EntryKind
@@ -114,10 +114,7 @@ class DownloadEndpoints:
 
 
 def _title(execute: Execute, caller: Caller, id: str) -> str:
-    row = conversations.find_conversation(execute, conversations.find_current(execute, caller.thread(id)))
-    if row is None:
-        raise not_found("thread")
-    return row.title or NO_NAME
+    return find_thread(execute, caller.thread(id)).title or NO_NAME
 
 
 def _files(execute: Execute, caller: Caller, entries: Sequence[StoredEntry]) -> dict[int, str]:

@@ -125,8 +125,7 @@ class OperatePage:
         async with self._summing:
             until, sums = self._spent.get(days, (0.0, {}))
             if time.monotonic() >= until:
-                zone = self.door.current.config.time_zone
-                read = partial(_sums, days=days, now=time.time(), zone=ZoneInfo(zone) if zone else None)
+                read = partial(_sums, days=days, now=time.time(), zone=self.door.current.config.zone)
                 sums, seconds = await asyncio.to_thread(self._beside, read)
                 self._spent[days] = (time.monotonic() + min(seconds * KEPT_TIMES, MOST_KEPT_SECONDS), sums)
             return sums

@@ -37,7 +37,8 @@ class Step:
     """A tool call as shown to people; a later block with the same id updates it.
 
     `title` says in words what it does, `detail` is the raw call, and `progress` how far a running one has come. With
-    `thinking`, it is the reasoning of an answer, and `detail` its text.
+    `thinking`, it is the reasoning of an answer, and `detail` its text. `parent` is the id of the step that began it:
+    a task whose sub-agent does this one.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Step:
     detail: str = ""
     progress: str = ""
     thinking: bool = False
+    parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +281,7 @@ class View:
 
     texts: dict[str, str] = field(default_factory=dict)  # by part, in order of appearance
     steps: dict[str, Step] = field(default_factory=dict)
+    inner: dict[str, Step] = field(default_factory=dict)  # those of sub-agents: chats show the steps that began them
     order: dict[tuple[str, bool], None] = field(default_factory=dict)  # parts and steps (True), as they appeared
     plan: Plan | None = None
     notice: Notice | None = None  # the latest; removed when the work continues
@@ -297,6 +300,8 @@ class View:
                 self.order[block.part, False] = None
                 if block.delta:
                     self.notice = None
+            case Step() if block.parent:
+                self.inner[block.id] = block
             case Step():
                 self.steps[block.id] = block
                 self.order[block.id, True] = None
@@ -325,7 +330,7 @@ class View:
         """Return blocks that build the same view."""
         work = [self.steps[name] if is_step else Text(self.texts[name], name) for name, is_step in self.order]
         latest = [block for block in (self.plan, self.notice, self.failed) if block]
-        return [*work, *self.asks, *self.files, *latest]
+        return [*work, *self.inner.values(), *self.asks, *self.files, *latest]
 
     @property
     def text(self) -> str:

@@ -1,7 +1,8 @@
 """Map LangGraph events to blocks. Tool results, summaries and system text never reach the chat.
 
 A graph that a tool runs is a sub-agent. Its text is for the agent that called it; its steps, files and questions are
-shown. Its events carry a namespace, which keeps them apart from those of the lead.
+shown. Its events carry a namespace, which keeps them apart from those of the lead. The step of a task says what its
+sub-agent does now, and is the parent of the steps of the sub-agent.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class EventMapper:
         """
         scope = "".join(f"{graph}/" for graph in namespace)
         if namespace and (task := self._tasks.get(namespace[0])):
-            yield from self._map_task_event(task, mode, event)
+            yield from self._map_task_event(task, scope, mode, event)
         elif mode == "updates":
             yield from self._map_update(scope, event)
         else:
@@ -71,8 +72,8 @@ class EventMapper:
             self._plan = plan
             yield plan
 
-    def _map_task_event(self, task: str, mode: str, event: Any) -> Iterator[Block]:
-        """Show what a task does now in its step, and the files that it presents."""
+    def _map_task_event(self, task: str, scope: str, mode: str, event: Any) -> Iterator[Block]:
+        """Show what a task does now in its step, each of its own steps below, and the files that it presents."""
         if mode == "custom" and isinstance(event, Notice):
             yield event
         for node, update in event.items() if mode == "updates" else ():
@@ -80,17 +81,20 @@ class EventMapper:
             yield from presented_files(messages)
             if node == "model" and messages and isinstance(messages[-1], AIMessage):
                 calls = [call for call in messages[-1].tool_calls if call["name"] not in self._asking]
+                yield from self.begin_calls(calls, scope, task)
                 yield from (self._task_step(task, make_step("", call, self._traits).title) for call in calls[-1:])
+            if node == "tools":
+                yield from self._end_calls(messages, scope, task)
 
     def _task_step(self, task: str, now: str) -> Step:
         known = self._steps.get(task) or Step(task, TASK_TOOL)
         return replace(known, progress=now)
 
-    def begin_calls(self, calls: Sequence[ToolCall], scope: str = "") -> Iterator[Step]:
+    def begin_calls(self, calls: Sequence[ToolCall], scope: str = "", parent: str = "") -> Iterator[Step]:
         """Show tool calls as running. Call ids are unique within their graph only: `scope` tells graphs apart."""
         for call in calls:
             if call["name"] not in self._asking:
-                step = make_step(f"{scope}{call['id']}", call, self._traits)
+                step = replace(make_step(f"{scope}{call['id']}", call, self._traits), parent=parent)
                 self._steps[step.id] = step
                 yield step
 
@@ -148,10 +152,13 @@ class EventMapper:
         if plan and plan is not self._plan:
             self._plan = plan
             yield plan
+        yield from self._end_calls(messages, scope)
+
+    def _end_calls(self, messages: Iterable[Any], scope: str, parent: str = "") -> Iterator[Step]:
         for message in messages:
             if isinstance(message, ToolMessage) and message.name not in self._asking:
                 id_ = f"{scope}{message.tool_call_id}"
-                yield end_step(id_, message, self._steps.get(id_))
+                yield replace(end_step(id_, message, self._steps.get(id_)), parent=parent)
 
     def map_interrupts(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask | Approve]:
         """Yield a question for each interrupt."""

@@ -96,7 +96,10 @@ def _tree(found: Mapping[str, Any]) -> list[Node]:
     end = found["finished"] or time.time()
     turn = Node(found["started"], max(0.0, end - found["started"]), _("turn"))
     steps = [(row, node) for row in found["steps"] if (node := _step(row))]
-    turn.inside = [node for _row, node in steps] + [*map(_question, found["questions"])]
+    tree = {row["item"]: node for row, node in steps}
+    for row, node in steps:
+        tree.get(f"step:{row['parent']}", turn).inside.append(node)
+    turn.inside += map(_question, found["questions"])
     for row in found["calls"]:
         call = _call(row) if row["kind"] != SANDBOX else Node(row["began"], row["seconds"], _("sandbox in use"))
         tasks = [node for step, node in steps if step["text"] == row["agent"] and node.covers(call)]

@@ -19,7 +19,8 @@ def render_entry(entry: Mapping[str, Any], form: str) -> str:
     match entry["kind"]:
         case EntryKind.STEP:
             seconds = "" if entry["seconds"] is None else f", {entry['seconds']:.1f} s"
-            return f"- {text} ({entry['state']}{seconds})\n\n"
+            indent = "  " if entry["parent"] else ""  # of a sub-agent
+            return f"{indent}- {text} ({entry['state']}{seconds})\n\n"
         case EntryKind.FILE:
             return f"- File of {who}: {text}\n\n"
         case EntryKind.FEEDBACK:

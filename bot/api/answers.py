@@ -50,7 +50,10 @@ class PostedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class EntryAnswer:
-    """A stored entry. `run` is null for a notice of the bot itself, and `seconds` how long a step took."""
+    """A stored entry. `run` is null for a notice of the bot itself, and `seconds` how long a step took.
+
+    `of_sub_agent`: a sub-agent did the step.
+    """
 
     id: int
     run: int | None
@@ -60,6 +63,7 @@ class EntryAnswer:
     by: Literal["person", "agent"]
     state: str
     seconds: float | None
+    of_sub_agent: bool
     file: FileAnswer | None
     questions: list[PostedQuestion]
 

@@ -49,7 +49,7 @@ def view_json(view: View) -> Json:
     """Return all that a run shows at the moment. It replaces what was shown of the run before."""
     return {
         "texts": [{"part": part, "text": spell(text)} for part, text in view.texts.items()],
-        "steps": [asdict(step) for step in view.steps.values()],
+        "steps": [asdict(step) for step in (*view.steps.values(), *view.inner.values())],
         "plan": [asdict(item) for item in view.plan.items] if view.plan else [],
         "questions": [question_json(ask) for ask in view.asks],
         "files": [{"path": file.path, "caption": file.caption} for file in view.files],

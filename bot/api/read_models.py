@@ -146,6 +146,7 @@ def entry_json(execute: Execute, caller: Caller, entry: StoredEntry) -> Json:
     """Return an entry of a transcript of the caller."""
     shown = {"id": entry.id, "run": entry.run or None, "kind": entry.kind, "text": entry.text, "at": entry.at}
     shown |= {"by": "person" if entry.author else "agent", "state": entry.state, "seconds": entry.seconds}
+    shown["of_sub_agent"] = bool(entry.parent)
     file = _file(execute, caller, entry) if entry.kind == EntryKind.FILE else None
     return shown | {"file": file, "questions": [*map(_posted_ask, orjson.loads(entry.asks or "[]"))]}
 

@@ -63,6 +63,7 @@ class RunReader:
         numbered = self.feed.read(-1)[0]  # whatever the ring holds, the view and its number
         view = numbered.content if isinstance(numbered.content, View) else View()
         view.texts, view.steps = earlier.texts | view.texts, earlier.steps | view.steps
+        view.inner = earlier.inner | view.inner
         self._after = numbered.number
         shown = {"run": self.run, **view_json(view)}
         return [self._event("run", begun, self._after), self._event("snapshot", shown, self._after)]

@@ -99,7 +99,7 @@ class RemoteSession:
         async for name, data in self.fawn.events(self.thread, opened):
             run = data.get("run") or 0
             for block in read_blocks(name, data):
-                if isinstance(block, Step):
+                if isinstance(block, Step) and not block.parent:
                     self._steps.setdefault(run, {})[block.id] = block
                 self.view.show(run, block)
             if name == "end":

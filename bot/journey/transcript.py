@@ -52,8 +52,9 @@ class TranscriptRecorder:
             case Text():
                 return TranscriptEntry(_text_item(block.part), EntryKind.TEXT, block.delta, at)
             case Step():
+                text = block.detail or block.title
                 return TranscriptEntry(
-                    f"step:{block.id}", EntryKind.STEP, block.detail or block.title, at, state=block.state
+                    f"step:{block.id}", EntryKind.STEP, text, at, state=block.state, parent=block.parent
                 )
             case Ask() | Approve():
                 ask = block.to_question() if isinstance(block, Approve) else block

@@ -287,6 +287,7 @@ CREATE TABLE transcript (
     seconds FLOAT,
     at FLOAT NOT NULL,
     asks TEXT DEFAULT '' NOT NULL,
+    parent TEXT DEFAULT '' NOT NULL,
     UNIQUE (conversation, item)
 );
 CREATE INDEX transcript_asks ON transcript (conversation) WHERE asks<>'';
@@ -831,5 +832,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0107');
+INSERT INTO alembic_version VALUES ('0110');
 COMMIT;

@@ -34,7 +34,8 @@ class TranscriptEntry:
     """One entry. `item` identifies it within its conversation; `at` is a unix time.
 
     `author` and `name` are empty for entries of the agent. `state` and `seconds` belong to steps; `seconds` is None for
-    a step that did not end, or whose beginning was lost in a crash.
+    a step that did not end, or whose beginning was lost in a crash. `parent` is the id of the step that began a step of
+    a sub-agent.
     """
 
     item: str
@@ -45,6 +46,7 @@ class TranscriptEntry:
     name: str = ""
     state: str = ""
     seconds: float | None = None
+    parent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ def group_messages(lines: Iterable[str]) -> Iterator[str]:
 def progress_lines(block: Block) -> Iterator[str]:
     """Yield a block as progress lines; a block of the answer has none."""
     match block:
-        case Step():
+        case Step(parent=""):
             detail = f": {block.detail}" if block.detail and block.state == "failed" else ""
             if block.state in ("running", "failed", "stopped"):
                 icon = "·" if block.state == "running" else ICONS[block.state]

@@ -179,19 +179,69 @@ async def test_the_model_is_chosen_from_the_menu_also_before_the_first_message(p
     assert await tab.count(".bubble") == 1, "nobody wrote a command"
 
 
-async def test_what_sub_agents_do_hangs_below_the_steps_that_began_them(page: OpenPage, bubblewrap: None) -> None:
-    _service, tab = await page()
-    works = [ask(steps=[bash(f"sleep {seconds}")], text="found") for seconds in (600, 601)]
-    calls = [
+def tasks(*works: str) -> list[dict[str, object]]:
+    """Return calls that give each of these requests to a sub-agent."""
+    names = ("left", "right")
+    return [
         {"name": "task", "args": {"description": f"Look {name}", "prompt": work, "kind": "general-purpose"}}
-        for name, work in zip(("left", "right"), works, strict=True)
+        for name, work in zip(names, works, strict=False)
     ]
-    await tab.send(ask(steps=[{"calls": calls}], text="all done"))
-    await tab.click(".steps summary")
-    children = "[...document.querySelectorAll('.steps li')].filter((each) => each.querySelector('.child')).length"
-    await tab.until(f"{children} === 2", what="a child below each task")
-    shown = await tab.eval("[...document.querySelectorAll('.steps li')].map((each) => each.innerText)")
-    assert [each for each in shown if "Look left" in each and "sleep" in each]
-    assert [each for each in shown if "Look right" in each and "sleep" in each]
-    await tab.press("Escape")
-    await tab.until("!document.querySelector('.send.stop:not([hidden])')")
+
+
+TREE = (  # each task with what is below it: title, whether it is open, the lines inside with their states
+    "[...document.querySelectorAll('.steps > ul > li')].map((each) => [each.querySelector('.title').innerText,"
+    " each.querySelector('.inner')?.open, [...each.querySelectorAll('.inner li')].map((line) =>"
+    " line.className + ' ' + line.querySelector('.detail')?.textContent)])"
+)
+
+
+async def test_what_sub_agents_do_is_a_tree_live_and_after_a_reload(page: OpenPage, bubblewrap: None) -> None:
+    service, tab = await page()
+    long = ask(steps=[bash("echo first"), bash("while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done")])
+    await tab.send(ask(steps=[{"calls": tasks(long, ask(steps=[bash("exit 7")], text="found"))}], text="all done"))
+    await tab.click(".steps > summary")
+    await tab.until("document.querySelectorAll('.inner').length === 2", what="a part below each task")
+    await tab.until("document.querySelectorAll('.steps > ul > li')[0].querySelectorAll('.inner li').length === 2")
+    assert await tab.text(".inner > summary") == "Steps inside: 2"
+    assert await tab.count(".inner[open]") == 0, "folded until somebody looks"
+    await tab.click(".inner > summary")
+    await tab.until("document.querySelector('.inner li.running')?.checkVisibility()")
+    await tab.until("document.querySelectorAll('.steps > ul > li')[1].querySelector('.inner li.done')")
+    left, right = await tab.eval(TREE)
+    assert left[2][0] == "done bash: echo first"
+    assert left[2][1].startswith("running bash: while")
+    assert right == ["Task: Look right", False, ["done bash: exit 7"]]
+    await tab.eval("window.kept = document.querySelector('.inner'); window.kept.querySelector('summary').focus()")
+    [(folder,)] = [(each,) for each in (service.data / "threads").iterdir() if (each / "workspace").is_dir()]
+    (folder / "workspace" / "go").touch()
+    await shows(tab, "all done")
+    await tab.until(DONE)
+    await tab.until("document.querySelector('.inner') === window.kept", what="the line stays, and with it the keyboard")
+    assert await tab.eval("window.kept.open && document.activeElement === window.kept.querySelector('summary')")
+    ended = await tab.eval(TREE)
+    assert [[line.partition(" ")[0] for line in inside] for _title, _open, inside in ended] == [
+        ["done", "done"],
+        ["done"],
+    ]
+    await tab.eval("location.reload()")
+    await tab.until(f"performance.getEntriesByType('navigation')[0].type === 'reload' && {DONE}")
+    await tab.click(".steps > summary")
+    again = await tab.eval(TREE)
+    assert [(title, inside) for title, _open, inside in again] == [(title, inside) for title, _open, inside in ended]
+    assert not any(is_open for _title, is_open, _inside in again)
+    assert tab.problems == []
+
+
+async def test_a_tab_that_comes_later_sees_the_tree_of_what_still_works(
+    page: OpenPage, browser: Browser, bubblewrap: None
+) -> None:
+    _service, tab = await page()
+    await tab.send(ask(steps=[{"calls": tasks(ask(steps=[bash("echo first"), bash("sleep 600")]))}], text="never"))
+    await tab.until("document.querySelectorAll('.inner li').length === 2")
+    second = await browser.tab(await tab.eval("location.href"))
+    await second.until("document.querySelectorAll('.inner li').length === 2")
+    assert await second.eval(TREE) == await tab.eval(TREE)
+    await second.press("Escape")
+    await second.until("!document.querySelector('.send.stop:not([hidden])')")
+    await second.until("document.querySelectorAll('.inner li')[1].className === 'stopped'")
+    await tab.until("document.querySelectorAll('.inner li')[1].className === 'stopped'")

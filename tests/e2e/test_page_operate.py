@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +75,29 @@ async def test_the_screen_shows_who_works_on_what_and_stops_it(
     [stop] = [row for row in audited(service, "command") if row["what"] == {"name": "stop", "via": "http"}]
     assert stop["result"] == "done"
     assert tab.problems == []
+
+
+async def test_the_screen_is_there_while_the_agent_loads(start: Start, browser: Browser, tmp_path: Path) -> None:
+    """An engine that takes a connection and says nothing holds the start where the service listens already."""
+    held = asyncio.Event()
+
+    async def hold(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await held.wait()
+        writer.close()
+
+    engine = str(tmp_path / "engine.sock")
+    async with await asyncio.start_unix_server(hold, engine):
+        service = await start(
+            http=HTTP, channels={"telegram": {"access": ACCESS}}, sandbox={"docker_host": f"unix://{engine}"}
+        )
+        tab = await browser.tab(await make_link(service, f"telegram/{BOSS}"))
+        await tab.until("document.querySelector('#text')")
+        await tab.click("[data-view=operate]")
+        await tab.until("document.querySelector('.trouble')?.innerText.includes('The agent is loading.')")
+        assert "telegram" in await tab.text(".lights")
+        held.set()
+        await tab.until("document.querySelector('.verdict.good')")
+        assert tab.problems == []
 
 
 async def test_what_waits_is_answered_there_and_strangers_are_let_in(

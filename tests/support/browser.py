@@ -42,6 +42,10 @@ NEVER_IN_THE_BACKGROUND = (
 )
 
 
+# what Chromium says of a document that a navigation has replaced, and a page of an element that is not there yet
+PASSING_FAULTS = ("context", "navigated or closed", "null")
+
+
 class PageError(AssertionError):
     """An expression failed in the page."""
 
@@ -87,7 +91,7 @@ class Tab:
         return found["result"].get("value")
 
     async def until(self, expression: str, seconds: float = PATIENCE_SECONDS, what: str = "") -> Any:
-        """Wait until an expression is true, and return its value; True for an element."""
+        """Wait until an expression is true, and return its value; True for an element. A navigation does not end it."""
         look = f"Promise.resolve({expression}).then((found) => found instanceof Node || found)"
         try:
             async with asyncio.timeout(seconds):
@@ -96,7 +100,7 @@ class Tab:
                         if value := await self.eval(look):
                             return value
                     except PageError as error:
-                        if "context" not in str(error) and "null" not in str(error):
+                        if not any(each in str(error) for each in PASSING_FAULTS):
                             raise
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:

@@ -91,7 +91,8 @@ class OperatePage:
         caller = await self._see(request)
         status = await read_status(self.door, caller)
         with use_language(language_of(caller.chat, caller.author)):
-            waiting = list_waiting_answers(await list_waiting(self.door, caller))
+            started = self.door.service is not None  # until then, nobody can be asked anything
+            waiting = list_waiting_answers(await list_waiting(self.door, caller)) if started else []
             live = [(turn, describe_turn(turn)) for turn in self.door.scheduler.running_turns]
             rest = await self.door.store.run(partial(self._read, caller=caller, live=live), durable=False)
         use, places = self.door.status.sandbox_use, self.door.current.limits.live_turns

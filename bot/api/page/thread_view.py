@@ -144,7 +144,8 @@ def _stored_block(entry: StoredEntry, steps: Mapping[str, Step], asked: Mapping[
         case EntryKind.STEP:
             known = steps.get(name)
             shown = {"title": known.title if known else entry.text, "detail": known.detail if known else ""}
-            return {"type": "step", "id": name, **shown, "state": entry.state, "seconds": entry.seconds}
+            times = {"state": entry.state, "seconds": entry.seconds}
+            return {"type": "step", "id": name, **shown, **times, "parent": entry.parent}
         case EntryKind.QUESTION if row := asked.get(name):
             return _question(row)
         case EntryKind.NOTICE:

@@ -68,6 +68,7 @@ WORDS: Mapping[str, str] = {
     "plan_running": N_("(in progress)"),
     "plan_done": N_("(done)"),
     "steps_done": N_("{n} steps · {last}"),
+    "steps_inside": N_("Steps inside: {n}"),
     "steps_failed": N_("{n} failed"),
     "step_running": N_("running"),
     "step_done": N_("done"),

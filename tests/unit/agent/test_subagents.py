@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.blocks import Block, Step
+from agent.blocks import Block, Step, View
 from agent.context import Answer as HumanAnswer
 from agent.context import Turn
 from agent.subagents.settings import KindSettings, SubagentSettings
@@ -60,7 +60,15 @@ def results(model: FakeModel) -> list[str]:
 
 
 def task_steps(blocks: list[Block]) -> list[tuple[str, str, str]]:
-    return [(block.title, block.state, block.progress) for block in blocks if isinstance(block, Step)]
+    """Return the steps of the lead."""
+    shown = [block for block in blocks if isinstance(block, Step) and not block.parent]
+    return [(block.title, block.state, block.progress) for block in shown]
+
+
+def inner_steps(blocks: list[Block]) -> list[tuple[str, str, str]]:
+    """Return the steps of sub-agents, with the titles of their tasks."""
+    titles = {block.id: block.title for block in blocks if isinstance(block, Step)}
+    return [(titles[each.parent], each.title, each.state) for each in blocks if isinstance(each, Step) and each.parent]
 
 
 async def test_a_task_works_with_its_own_context_and_returns_its_result_with_its_usage(
@@ -90,6 +98,10 @@ async def test_a_task_works_with_its_own_context_and_returns_its_result_with_its
         ("Task: dig", "running", "Using look"),
         ("Task: dig", "done", ""),
     ]
+    assert inner_steps(blocks) == [("Task: dig", "Using look", "running"), ("Task: dig", "Using look", "done")]
+    view = View()
+    view.add_all(blocks)
+    assert [step.title for step in view.final().steps] == ["Task: dig"], "chats show the task alone"
 
 
 async def test_tasks_of_one_message_run_at_the_same_time_and_a_fourth_waits_for_a_place(
@@ -340,4 +352,5 @@ async def test_equal_ids_of_two_tasks_share_neither_files_nor_steps(make: Worksh
     for size, path in files.items():
         assert (bench.folder / path.removeprefix("/mnt/user-data/")).stat().st_size == size
     done = [block for block in blocks if isinstance(block, Step) and block.state == "done"]
-    assert len({block.id for block in done}) == 2, "a step for each task"
+    assert len({block.id for block in done if not block.parent}) == 2, "a step for each task"
+    assert len({block.id for block in done if block.parent}) == 4, "and one for each call of a sub-agent"

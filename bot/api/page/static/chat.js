@@ -185,7 +185,7 @@ export class Chat {
 
   /** What no turn has taken yet. */
   queued() {
-    const stored = this.waiting.map((said) => ({ run: 0, at: said.at, key: said.key, state: "waiting for a turn", said: [said], items: [], plan: [], notice: "", feedback: 0 }));
+    const stored = this.waiting.map((said) => ({ run: 0, at: said.at, key: said.key, state: "waiting for a turn", said: [said], items: [], inner: [], plan: [], notice: "", feedback: 0 }));
     return [...stored, ...this.sending.map((each) => each.turn)];
   }
 
@@ -233,7 +233,7 @@ export class Chat {
     if (!files.length && word && this.me.commands.some((each) => each.name === word)) return this.command(text);
     const key = randomId();
     const said = { key, text, files: files.map((file) => file.name), at: Date.now() / 1000, kind: "message", by: "" };
-    const sending = { key, thread: this.id, text, files, stored: false, turn: { run: 0, at: said.at, key, state: "sending", said: [said], items: [], plan: [], notice: "", feedback: 0 } };
+    const sending = { key, thread: this.id, text, files, stored: false, turn: { run: 0, at: said.at, key, state: "sending", said: [said], items: [], inner: [], plan: [], notice: "", feedback: 0 } };
     this.sending.push(sending);
     if (!files.length) this.keep();
     this.isNew = false;
@@ -285,7 +285,7 @@ export class Chat {
     for (const { key, thread, text } of rest) {
       if (this.sending.some((each) => each.key === key)) continue;
       const said = { key, text, files: [], at: Date.now() / 1000, kind: "message", by: "" };
-      const sending = { key, thread, text, files: [], stored: false, turn: { run: 0, at: said.at, key, state: "sending", said: [said], items: [], plan: [], notice: "", feedback: 0 } };
+      const sending = { key, thread, text, files: [], stored: false, turn: { run: 0, at: said.at, key, state: "sending", said: [said], items: [], inner: [], plan: [], notice: "", feedback: 0 } };
       if (thread === this.id) this.sending.push(sending);
       this.deliver(sending);
     }

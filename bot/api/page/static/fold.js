@@ -3,21 +3,21 @@
 export const HEARD = "heard:"; // begins the id of a step that only shows that a message arrived
 
 export function newTurn(run, at) {
-  return { run, at, state: "running", said: [], items: [], plan: [], notice: "", seconds: 0, tokens: 0, feedback: 0 };
+  return { run, at, state: "running", said: [], items: [], inner: [], plan: [], notice: "", seconds: 0, tokens: 0, feedback: 0 };
 }
 
 /** Build the turn that the service described with its blocks. */
 export function turnOf(raw) {
-  const turn = { ...newTurn(raw.run, raw.at), ...raw, items: [], notice: "" };
+  const turn = { ...newTurn(raw.run, raw.at), ...raw, items: [], inner: [], notice: "" };
   for (const block of raw.blocks) fold(turn, block);
   delete turn.blocks;
   return turn;
 }
 
-function put(turn, item, same) {
-  const index = turn.items.findIndex((each) => each.type === item.type && same(each));
-  if (index < 0) turn.items.push(item);
-  else turn.items[index] = { ...turn.items[index], ...item };
+function put(turn, item, same, items = turn.items) {
+  const index = items.findIndex((each) => each.type === item.type && same(each));
+  if (index < 0) items.push(item);
+  else items[index] = { ...items[index], ...item };
 }
 
 /** Apply one block, or one event of the same name. */
@@ -32,7 +32,7 @@ export function fold(turn, block) {
     }
     case "step":
       if (block.id.startsWith(HEARD)) break;
-      put(turn, block, (each) => each.id === block.id);
+      put(turn, block, (each) => each.id === block.id, block.parent ? turn.inner : turn.items); // of a sub-agent: below its task
       turn.notice = "";
       break;
     case "plan": turn.plan = block.items; break;
@@ -50,6 +50,7 @@ export function fold(turn, block) {
 /** Replace what a turn shows by a snapshot of the stream. */
 export function restore(turn, shown) {
   turn.items = turn.items.filter((each) => each.type === "said");
+  turn.inner = [];
   for (const step of shown.steps) fold(turn, { type: "step", ...step });
   for (const text of shown.texts) fold(turn, { type: "text", part: text.part, delta: text.text, replace: true });
   for (const ask of shown.questions) fold(turn, { type: "question", ...ask });

@@ -81,7 +81,7 @@ export class TurnView {
   }
 
   drawItems(turn, running) {
-    const wanted = groups(turn.items);
+    const wanted = groups(turn.items), inner = Map.groupBy(turn.inner, (step) => step.parent);
     const seen = new Set();
     let before = null;
     for (const [index, item] of wanted.entries()) {
@@ -90,7 +90,7 @@ export class TurnView {
       let part = this.parts.get(key);
       if (!part) this.parts.set(key, part = this.makePart(item));
       const later = wanted.slice(index + 1).some((each) => each.type !== "files");
-      part.update(item, { running, later });
+      part.update(item, { running, later, inner });
       if (part.element.previousElementSibling !== before || part.element.parentNode !== this.body) {
         if (before) before.after(part.element);
         else this.body.prepend(part.element);
@@ -145,8 +145,10 @@ export class TurnView {
   stepsPart(key) {
     const line = h("span", { class: "now" }), list = h("ul", {});
     const element = this.fold(key, false, "steps", line, list);
+    const tree = new StepTree(list, (id, inside) => this.fold(`step:${id}`, false, "inner", inside.head, inside.list));
     let shown = "";
-    return { element, update: ({ steps }, { running, later }) => {
+    return { element, update: ({ steps }, { running, later, inner }) => {
+      tree.update(steps, inner, running);
       const at = JSON.stringify([steps, running, later]);
       if (at === shown) return;
       shown = at;
@@ -157,7 +159,6 @@ export class TurnView {
       const progress = works && current.progress ? h("span", { class: "dim", text: ` · ${current.progress}` }) : null;
       const count = failed && steps.length > 1 ? h("span", { class: "dim", text: ` · ${t("steps_failed", { n: failed })}` }) : null;
       line.replaceChildren(...[mark(works ? "running" : last.state === "running" ? (this.turn.state === "waiting" ? "pending" : "stopped") : last.state), h("span", { class: "title", text }), progress, count].filter(Boolean));
-      list.replaceChildren(...steps.map((step) => stepLine(step, running)));
     } };
   }
 
@@ -218,15 +219,55 @@ function mark(state) {
   return h("span", { class: `mark ${state}`, "aria-hidden": "true" }, ...{ done: [icon("check")], failed: [icon("cross")], stopped: [icon("stop")] }[state] ?? []);
 }
 
-function stepLine(step, running) {
-  const state = step.state === "running" && !running ? "stopped" : MARKS[step.state] ?? "done";
-  const line = h("li", { class: state, style: null }, mark(state), h("div", { class: "step" },
+/** Steps as a tree: what a sub-agent does stands below the step of its task, folded. Lines stay while they change. */
+class StepTree {
+  /** `fold(id, {head, list})` makes the part of a task that opens. */
+  constructor(list, fold) {
+    this.list = list;
+    this.fold = fold;
+    this.lines = new Map(); // id → {element, text, key, inside}
+  }
+
+  update(steps, inner, running) {
+    for (const [index, step] of steps.entries()) {
+      let line = this.lines.get(step.id);
+      if (!line) this.lines.set(step.id, line = this.makeLine());
+      const below = inner.get(step.id) ?? [], state = step.state === "running" && !running ? "stopped" : MARKS[step.state] ?? "done";
+      const key = JSON.stringify([step.title, step.seconds, step.detail, step.progress, state, below.length]);
+      if (key !== line.key) {
+        line.key = key;
+        line.element.className = state;
+        line.element.firstChild.replaceWith(mark(state));
+        line.text.replaceChildren(...stepText(step, state));
+        if (below.length && !line.inside) line.element.lastChild.append((line.inside = this.makeInside(step.id)).element);
+      }
+      if (line.inside) {
+        line.inside.head.textContent = t("steps_inside", { n: below.length });
+        line.inside.tree.update(below, inner, running);
+      }
+      if (this.list.children[index] !== line.element) this.list.insertBefore(line.element, this.list.children[index] ?? null);
+    }
+    while (this.list.children.length > steps.length) this.list.lastChild.remove();
+  }
+
+  makeLine() {
+    const text = h("div", {});
+    return { element: h("li", {}, mark("running"), h("div", { class: "step" }, text)), text, key: "", inside: null };
+  }
+
+  makeInside(id) {
+    const head = h("span", { class: "dim" }), list = h("ul", {});
+    return { head, element: this.fold(id, { head, list }), tree: new StepTree(list, this.fold) };
+  }
+}
+
+function stepText(step, state) {
+  return [
     h("span", { class: "title", text: step.title }), step.seconds >= 1 ? h("span", { class: "dim", text: ` ${duration(step.seconds)}` }) : null,
     h("span", { class: "hidden", text: ` (${t(`step_${state}`)})` }),
     step.detail && step.detail !== step.title ? h(step.thinking ? "p" : "code", { class: step.thinking ? "thought" : "detail", text: step.detail }) : null,
-    step.progress && state === "running" ? h("div", { class: "child" }, mark("running"), h("span", { text: step.progress })) : null));
-  line.classList.add(`depth-${Math.min(3, (step.id.match(/\//g) ?? []).length)}`); // of a sub-agent
-  return line;
+    step.progress && state === "running" ? h("div", { class: "child" }, mark("running"), h("span", { text: step.progress })) : null,
+  ].filter(Boolean);
 }
 
 /** Join steps that follow each other, and put the files together at the end. */

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.messages import Attachment
 from bot.admin.operations import ATTACH, NotRunning, open_connection
+from bot.cli.exit_codes import INTERRUPTED
 from bot.config.schema import Config
 from bot.storage.database import DataDirLocked
 from catalogue import N_, _, current_language
@@ -184,11 +185,20 @@ async def ask(
 
 
 async def ask_own_service(app: App, asking: Callable[..., Coroutine[Any, Any, None]]) -> int:
-    """Run a service until it has answered, also others who attached meanwhile. Ctrl-C stops the turn. Returns 0."""
+    """Run a service until it has answered, also others who attached meanwhile. Ctrl-C stops the turn.
+
+    Returns 0, or 130 after Ctrl-C.
+    """
     service = asyncio.create_task(app.run(), name="service")
+    interrupted = False
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        interrupted = True
+        task.cancel()
 
     def connected() -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupt)
 
     task = asyncio.create_task(asking(connected), name="ask")
     await asyncio.wait({service, task}, return_when=asyncio.FIRST_COMPLETED)
@@ -200,4 +210,4 @@ async def ask_own_service(app: App, asking: Callable[..., Coroutine[Any, Any, No
     for outcome in outcomes:  # why the service could not run, before what followed from it
         if isinstance(outcome, Exception):
             raise outcome
-    return service.result()
+    return INTERRUPTED if interrupted else service.result()

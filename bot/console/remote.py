@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from fawn.client import Fawn, FawnError, Json, read_blocks
 NOT_REACHED = N_("I cannot reach {url}: {why}")
 CONNECTED = N_("Connected to {url}. Leaving does not stop anything there.")
 NO_KEY = N_("write the key of that service with --key: `fawn key add` makes one there")
+STOP_SECONDS = 5.0  # in which a request is stopped after Ctrl-C
 LOST_ERRORS = (aiohttp.ClientError, OSError)
 
 
@@ -55,6 +55,12 @@ class RemoteSession:
             for task in (following, talking):
                 if task.done():
                     task.result()
+        except asyncio.CancelledError:  # Ctrl-C where nobody types: what was asked for is no longer wanted
+            if self.fawn.run and not self._idle.is_set():
+                with suppress(TimeoutError, FawnError, *LOST_ERRORS):
+                    async with asyncio.timeout(STOP_SECONDS):
+                        await self.fawn.stop()
+            raise
         finally:
             following.cancel()
             talking.cancel()
@@ -157,16 +163,12 @@ def thread_of(place: console.ConsolePlace) -> str:
 
 
 def ask_by_url(arguments: argparse.Namespace, view: AskView, place: console.ConsolePlace) -> int:
-    """Ask the service at `--url`; print the answer and return the exit code. Raises RemoteError."""
+    """Ask the service at `--url`; print the answer and return the exit code.
 
-    async def ask() -> None:
-        task = asyncio.current_task()
-        if task:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
-        with suppress(asyncio.CancelledError):
-            await talk(arguments, view, thread_of(place), place.folder / "uploads")
+    Raises RemoteError, and KeyboardInterrupt after Ctrl-C, which stops the request there.
+    """
 
-    asyncio.run(ask())
+    asyncio.run(talk(arguments, view, thread_of(place), place.folder / "uploads"))
     return 0 if view.print_answer(as_json=arguments.json) else 1
 
 

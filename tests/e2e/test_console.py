@@ -271,16 +271,24 @@ async def test_several_asks_at_once_share_one_service(idle: Service) -> None:
     assert [(code, out) for code, out, _ in await asyncio.gather(*asked)] == [(0, f"answer {n}\n") for n in range(4)]
 
 
-async def test_ctrl_c_stops_what_ask_began(start: Start) -> None:
-    service = await start()
+async def interrupt_ask(service: Service, *where: str) -> None:
+    """Press Ctrl-C while `fawn ask` waits for a long answer: it ends with 130, and the turn is stopped."""
     process = await asyncio.create_subprocess_exec(
-        *PROGRAM, "ask", ask(tokens=3000, tok_ms=30), "--config", "config.yaml",
+        *PROGRAM, "ask", ask(tokens=3000, tok_ms=30), "--config", "config.yaml", *where,
         cwd=service.folder, env=service.environment(), stdin=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
-    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), PATIENCE)
+    await until(lambda: service.model.requests(), PATIENCE)
     process.send_signal(signal.SIGINT)
-    assert await process.wait() == 1
+    assert await process.wait() == 130
     await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='stopped'"), PATIENCE)
+
+
+async def test_ctrl_c_stops_what_ask_began(start: Start) -> None:
+    await interrupt_ask(await start())
+
+
+async def test_ctrl_c_stops_what_ask_began_in_a_service_of_its_own(idle: Service) -> None:
+    await interrupt_ask(idle)
 
 
 async def test_a_reader_that_ends_early_is_no_fault(idle: Service) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_api import HTTP, add_key
+from tests.e2e.test_console import interrupt_ask
 from tests.e2e.test_embedded import QUESTION, free_port
 from tests.e2e.test_probes import address_of
 from tests.fakes.server import until
@@ -57,6 +58,11 @@ async def test_ask_answers_with_files_questions_and_commands(start: Start, tmp_p
     )
     assert (code, out) == (1, "")
     await until(lambda: not service.rows("SELECT 1 FROM runs WHERE state='running'"), 20, "the stop")
+
+
+async def test_ctrl_c_stops_what_ask_began_elsewhere(start: Start) -> None:
+    service, where = await at(start)
+    await interrupt_ask(service, *where)
 
 
 async def test_chat_speaks_through_a_pipe(start: Start, tmp_path: Path) -> None:

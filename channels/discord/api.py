@@ -140,6 +140,8 @@ class DiscordApi(HttpClient):
             self._note_bucket(bucket, path, answer.headers)
             if answer.status >= 300:
                 raise self._map_api_error(answer.status, answer.headers, payload, bucket)
+        if self._rate_limiter and not interaction:
+            self._rate_limiter.note_account_accepted()
         try:
             return orjson.loads(payload) if payload else None
         except ValueError:  # a proxy's page, or the login page of a network
@@ -182,6 +184,8 @@ class DiscordApi(HttpClient):
             # A 429 without `Via` comes from Cloudflare in front of Discord, which bans the whole address.
             everywhere = status == 429 and (error.get("global") or "Via" not in headers)
             self._close_bucket("" if everywhere else bucket, after)
+            if everywhere and self._rate_limiter:
+                self._rate_limiter.note_account_refused(after)
             return RateLimited("Discord", after)
         if status == 504:
             return OutcomeUnknown("a gateway gave up waiting (504)")

@@ -371,10 +371,12 @@ class RateLimiter:
         self._sweep_size = 4096  # number of buckets at which the idle ones are dropped
 
     async def acquire(self, chat: str, priority: Priority, *, method: str = "", group: bool = False) -> None:
-        """Wait until a call is allowed. Raises TryLater for a final if the platform has closed its method or chat."""
+        """Wait until a call is allowed. Raises TryLater for a final if a limit is closed for long."""
         buckets = self._buckets_of(chat, method, group)
-        if priority is Priority.FINAL and (left := buckets[0].paused_seconds()) > self.MAX_FINAL_WAIT_SECONDS:
-            raise self._refusal(left)
+        if priority is Priority.FINAL:
+            left = max(bucket.paused_seconds() for bucket in buckets)
+            if left > self.MAX_FINAL_WAIT_SECONDS:
+                raise self._refusal(left)
         taken: list[TokenBucket] = []
         try:
             for bucket in buckets:
@@ -437,6 +439,14 @@ class RateLimiter:
     def note_refused(self, chat: str, seconds: float, method: str = "") -> None:
         """Close a method for the seconds that the platform asked for."""
         self._buckets_of(chat, method, False)[0].note_refused(seconds)
+
+    def note_account_refused(self, seconds: float) -> None:
+        """Close every call of the account for the seconds that the platform asked for."""
+        self._buckets_of("", "", False)[-1].note_refused(seconds)
+
+    def note_account_accepted(self) -> None:
+        """Note that the platform took a call, where the chat's own limit needs no count."""
+        self._buckets_of("", "", False)[-1].note_accepted()
 
     def pause_chat(self, chat: str, seconds: float, *, group: bool = False) -> None:
         """Allow no call to this chat for so many seconds; others continue."""

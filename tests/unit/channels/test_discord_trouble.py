@@ -23,8 +23,11 @@ from agent.setting import Secret
 from channels import discord
 from channels.base import Channel, ChatGone, Health, OutcomeUnknown, Refused, TryLater
 from channels.discord import DiscordSettings
-from channels.discord.api import NONCE_MARK
+from channels.discord.api import NONCE_MARK, DiscordApi
+from channels.discord.limits import account_window
 from channels.discord.texts import TOKEN_SHARED
+from channels.shared.lifecycle import opened
+from channels.shared.rate_limit import Priority, RateLimiter, RateLimits
 from tests.fakes.discord import BOT, CHANNEL, GUILD, MAX, TOKEN, FakeDiscord, Rates
 from tests.fakes.server import until
 from tests.support.recording_inbox import Box, Memory, listening
@@ -279,6 +282,21 @@ async def test_an_exhausted_rate_limit_bucket_is_not_used(rig: DiscordRig) -> No
         await rig.channel.reply(rig.thread(), Memory(f"r{number}")).finish(Final(f"{number}"))
     assert time.monotonic() - began >= 1.2
     assert rig.server.floods == 0
+
+
+async def test_a_refusal_of_the_whole_account_is_known_to_the_scheduler_of_all_chats() -> None:
+    async with FakeDiscord(rates=Rates(overall=1)) as server:
+        limiter = RateLimiter(RateLimits(account=account_window(45.0)))
+        settings = DiscordSettings(token=Secret(TOKEN), base_url=server.api_url)
+        async with opened(DiscordApi(settings, limiter)) as api:
+            calls = [api("POST", f"/channels/{CHANNEL}/messages", {"content": f"{n}"}) for n in range(2)]
+            _, refused = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(refused, TryLater)
+        assert not limiter.try_acquire("another chat", Priority.FINAL)
+        assert refused.after - 0.5 < limiter.seconds_until_free("another chat") <= refused.after
+        await asyncio.sleep(refused.after + 1.06)  # the wait that it asked for, and the window
+        allowed = sum(limiter.try_acquire(f"{chat}", Priority.FINAL) for chat in range(60))
+        assert allowed == 35  # of 50
 
 
 @pytest.mark.parametrize(("kind", "code"), [("drop", 0), ("error", 500), ("error", 504)])

@@ -188,6 +188,17 @@ def test_a_final_reply_waits_for_a_short_cooldown(timed: Timed) -> None:
     timed(work())
 
 
+def test_a_final_reply_does_not_wait_for_a_long_pause_of_the_account(timed: Timed) -> None:
+    async def work() -> None:
+        limits = RateLimiter(RateLimits(account=account_window(45.0)))
+        limits.note_account_refused(30.0)
+        with pytest.raises(TryLater) as told:
+            await limits.acquire("1", FINAL)
+        assert told.value.after == 30.0
+
+    timed(work())
+
+
 def test_a_cancelled_wait_takes_no_token(timed: Timed) -> None:
     async def work() -> None:
         budget = RateLimiter(RateLimits())

@@ -157,10 +157,11 @@ class FeishuChannel(PlatformChannel):
         event = parse_event(raw, me) or await self._parse_menu(raw, me)
         if event is None:
             return None
-        if isinstance(event, Message):
-            event = await self._history.named(event)
         try:
-            [receipt] = await self._pipeline.store([event])
+            if isinstance(event, Message):
+                event, receipt = await self._pipeline.complete_and_store(event, self._history.named)
+            else:
+                [receipt] = await self._pipeline.store([event])
         except NotStored:
             if isinstance(event, Message):
                 self._missed_since = min(self._missed_since, event.time)

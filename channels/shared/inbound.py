@@ -79,6 +79,7 @@ class InboundPipeline:
         self._outage = OutageNotices()
         self._early = early
         self._accepted: ExpiringDict[tuple[Thread, str], bool] = ExpiringDict()  # whose last message was
+        self._offered: dict[Thread, asyncio.Future[None]] = {}  # done when the thread's last event is on its way
         self._kept: dict[str, Callable[[], Awaitable[object]]] = {}  # by the event's key: how to store it
 
     async def store(self, events: Sequence[Event], *, notify: bool = True) -> list[Receipt]:
@@ -119,6 +120,32 @@ class InboundPipeline:
 
     def _show(self, event: Message) -> None:
         self._background.start_best_effort(self._show_working(event), f"{self._name} working {event.thread}")
+
+    async def complete_and_store(
+        self, event: Message, complete: Callable[[Message], Awaitable[Message]], *, notify: bool = True
+    ) -> tuple[Message, Receipt]:
+        """Store an event as soon as `complete` has asked the platform for what it lacks, such as its author's name, and
+        those of its thread that arrived before it are on their way. Raises NotStored, and what `complete` raises.
+
+        The questions are asked side by side, and an answer that is already known comes at once: without this, a message
+        would overtake an earlier one whose author is not known yet.
+        """
+        before, offered = self._offered.get(event.thread), asyncio.get_running_loop().create_future()
+        self._offered[event.thread] = offered
+        try:
+            completed = await complete(event)
+            if before:
+                await asyncio.wait({before})
+            storing = asyncio.create_task(self.store([completed], notify=notify), name=f"store {event.key}")
+        finally:
+            if before and not before.done():
+                before.add_done_callback(lambda _: offered.set_result(None))
+            else:
+                offered.set_result(None)
+            if self._offered[event.thread] is offered:
+                del self._offered[event.thread]
+        [receipt] = await storing
+        return completed, receipt
 
     async def store_with_retries(self, events: Sequence[Event]) -> list[Receipt]:
         """Store events, and retry until they are stored: for platforms that do not deliver them again."""

@@ -263,12 +263,13 @@ class SocketMode:
 
     async def _store_event(self, workspace: Workspace, event: Event, payload: Json) -> None:
         """Store and acknowledge an event; an empty payload is one of the history. Raises NotStored."""
-        if isinstance(event, Message):
-            event = await workspace.with_author(event)
-        [receipt] = await workspace.pipeline.store([event], notify="event" in payload)
-        if isinstance(event, Message):
-            acknowledging = workspace.acknowledge(event, receipt, payload)
-            self._background.start_best_effort(acknowledging, f"slack acknowledge {event.key}")
+        pipeline, notify = workspace.pipeline, "event" in payload
+        if not isinstance(event, Message):
+            await pipeline.store([event], notify=notify)
+            return
+        event, receipt = await pipeline.complete_and_store(event, workspace.with_author, notify=notify)
+        acknowledging = workspace.acknowledge(event, receipt, payload)
+        self._background.start_best_effort(acknowledging, f"slack acknowledge {event.key}")
 
     def _workspace_of(self, payload: Json) -> Workspace | None:
         known = {workspace.account.team_id: workspace for workspace in self._workspaces if workspace.account}

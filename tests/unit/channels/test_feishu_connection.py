@@ -24,7 +24,7 @@ from channels.base import Channel, CommandInfo, Health, Receipt, Refused, TryLat
 from channels.feishu import sdk_process as feishu_process
 from channels.feishu.connection import PROGRAM, FeishuConnection
 from channels.feishu.setup_guide import OPTIONAL_SCOPES, REQUIRED_SCOPES
-from tests.fakes.feishu import APP, DIRECT, SECRET, FakeFeishu
+from tests.fakes.feishu import APP, DIRECT, KIM, SECRET, FakeFeishu
 from tests.fakes.feishu_world import guide_scopes
 from tests.fakes.server import until
 from tests.support.proxies import BehindTls, Proxy, front, relay, signed
@@ -142,6 +142,17 @@ async def test_concurrent_events_are_committed_together_in_order() -> None:
         await until(lambda: all(map(server.acknowledged, server.pushed)))
     assert [message.text for message in box.messages] == texts
     assert [len(event.answers) for event in server.pushed.values()] == [1] * len(texts)
+
+
+async def test_nobody_overtakes_the_message_of_somebody_who_is_looked_up(rig: FeishuRig) -> None:
+    await rig.say("hello", 7)  # Jane is known from here on
+    rig.server.fault("slow", "user", seconds=0.5)
+    rig.mutter("first", 7, by=KIM)
+    await until(lambda: len([call for call in rig.server.calls if call.method == "user"]) == 2)
+    rig.mutter("second", 7)
+    rig.mutter("elsewhere", 8)
+    await until(lambda: len(rig.box.messages) == 4)
+    assert [message.text for message in rig.box.messages] == ["hello", "elsewhere", "first", "second"]
 
 
 # Case 59 of docs/cases.md

@@ -243,6 +243,18 @@ async def test_an_event_waits_while_slack_does_not_answer_the_user_lookup(rig: S
     assert not [text for text in rig.visible() if "can't save" in text]
 
 
+async def test_nobody_overtakes_the_message_of_somebody_who_is_looked_up(rig: SlackRig) -> None:
+    await rig.say("hello", 7)  # Jane is known from here on
+    rig.server.person("U6")
+    rig.server.fault("slow", "users.info", seconds=0.5, contains="U6")
+    rig.mutter("first", 7, by="U6")
+    await until(lambda: [call for call in rig.server.calls_of("users.info") if "U6" in str(call.args)])
+    rig.mutter("second", 7)
+    rig.mutter("elsewhere", 8)
+    await until(lambda: len(rig.box.messages) == 4)
+    assert [message.text for message in rig.box.messages] == ["hello", "elsewhere", "first", "second"]
+
+
 async def test_a_user_whose_lookup_slack_refuses_is_a_guest(rig: SlackRig) -> None:
     rig.server.fault("error", "users.info", code=400, description="missing_scope", times=-1)
     message = await rig.say("hello")

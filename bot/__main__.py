@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bot.cli.command import PlainCommand
 from bot.cli.exit_codes import CONFIG, FAULT, INTERRUPTED, fail
-from bot.cli.program import command_line_parser, find_command
+from bot.cli.program import command_first, command_line_parser, find_command
 from bot.config.loader import ConfigError, load_config, silence_libraries, terminal_language
 from catalogue import N_, _, set_language, use_language
 from sandbox.named_code import PATIENCE, log_waiting
@@ -42,6 +42,7 @@ def _run_command(words: list[str]) -> int:
     gc.set_threshold(100_000, 50, 50)  # what a start imports stays; App sets the thresholds of the running service
     if logging.lastResort:  # a command without a log says itself what it finds; no raw warnings between
         logging.lastResort.setLevel(logging.ERROR)
+    words = command_first(words)
     arguments = command_line_parser(words).parse_args(words)
     command = find_command(arguments.command)
     if isinstance(command, PlainCommand):

@@ -52,6 +52,12 @@ def find_command(name: str) -> ConfiguredCommand | PlainCommand:
     return command
 
 
+def command_first(words: Sequence[str]) -> list[str]:
+    """Return a command line with `--config FILE` behind the command, where somebody wrote it before it."""
+    head = 1 if words[:1] and words[0].startswith("--config=") else 2 * (words[:1] == ["--config"])
+    return [*words[head : head + 1], *words[:head], *words[head + 1 :]] if len(words) > head else list(words)
+
+
 def command_line_parser(words: Sequence[str] | None = None) -> CommandParser:
     """Return the parser of a command line, with the arguments of the command that `words` name; of all for None."""
     top = CommandParser(prog="fawn", description=_("An agent service for a team's chats."))

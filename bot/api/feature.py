@@ -22,13 +22,15 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.langgraph.endpoints import LangGraphEndpoints
     from bot.api.langgraph.store import StoreEndpoints
     from bot.api.openapi import OpenApi
+    from bot.api.operate.changes import OperateChanges
     from bot.api.operate.endpoints import OperateEndpoints
     from bot.api.own.endpoints import OwnEndpoints
     from bot.api.own.threads import ThreadChanges
     from bot.api.page.download import DownloadEndpoints
     from bot.api.page.endpoints import PageEndpoints
+    from bot.api.page.opened import opened_to_page
     from bot.api.page.operate import OperatePage
-    from bot.api.page.sessions import for_page
+    from bot.api.page.shared_threads import SharedThreads
     from bot.api.page.thread_endpoints import ThreadEndpoints
 
     files, hub = WebFiles(door.current.config.data_dir), EventHub(door)
@@ -39,12 +41,19 @@ def _routes(door: Door) -> Sequence[Route]:
         LangGraphEndpoints(door, hub),
         StoreEndpoints(door),
         OperateEndpoints(door),
+        OperateChanges(door),
         OwnEndpoints(door),
         ThreadChanges(door),
     )
     routes = [route for part in parts for route in part.routes()]
-    mine = [for_page(route) for route in routes if route.path.startswith("/v1/")]
-    page = (PageEndpoints(door), ThreadEndpoints(door), DownloadEndpoints(door, files), OperatePage(door))
+    mine = opened_to_page(routes)
+    page = (
+        PageEndpoints(door),
+        ThreadEndpoints(door),
+        DownloadEndpoints(door, files),
+        OperatePage(door),
+        SharedThreads(door, files),
+    )
     return [*routes, *OpenApi(routes).routes(), *mine, *(route for part in page for route in part.routes())]
 
 

@@ -28,12 +28,14 @@ def cancel_task(
     person: str,
     now: float,
     stop_run: Callable[[int, str], None],
+    channel: str = "",
 ) -> Callable[[], None] | None:
-    """Cancel an open task for a person. Return what to call after the commit, None if the task has ended."""
+    """Cancel an open task for a person of a channel ("": its own). Return what to call after the commit, None if the
+    task has ended."""
     if not row.is_open:
         return None
     what: dict[str, int | str] = {"id": row.id, "kind": row.kind}
-    audit.record(execute, AuditEvent(AuditKind.TASK_CHANGED, row.place, person, what=what, result="cancelled"))
+    audit.record(execute, AuditEvent(AuditKind.TASK_CHANGED, row.place, person, channel, what=what, result="cancelled"))
     if row.is_waiting:  # an answer that no turn has taken yet has no effect, either
         inbox.withdraw_conversation(execute, row.conversation)
         questions.close_open_questions(execute, row.conversation, now)

@@ -9,7 +9,7 @@ from typing import Any
 from agent.messages import Thread
 from bot.rights.access import LOCAL_CHANNEL, AccessPolicy
 from bot.rights.deeds import READ_AUDIT
-from bot.storage import audit
+from bot.storage import audit, conversations
 from bot.storage.audit import AuditKind
 from bot.storage.database import Execute
 from bot.storage.web_people import WEB, web_id
@@ -66,6 +66,11 @@ def readable_places(execute: Execute, access: AccessPolicy, thread: Thread, pers
     console."""
     if thread.channel == LOCAL_CHANNEL:
         return None
-    workspaces = access.workspaces_where(execute, thread, person, READ_AUDIT)
+    if thread.chat:
+        workspaces = access.workspaces_where(execute, thread, person, READ_AUDIT)
+    else:  # their direct chat is not known: whoever never wrote there may operate nevertheless
+        known = conversations.workspaces_of(execute, thread.channel)
+        places = [Thread(thread.channel, workspace, "") for workspace in known]
+        workspaces = [place.workspace for place in places if access.may_do(execute, place, person, READ_AUDIT)]
     beginnings = [str(Thread(thread.channel, workspace, "")).removesuffix("/") for workspace in workspaces]
     return set().union(*(audit.find_aliases(execute, each) for each in beginnings))

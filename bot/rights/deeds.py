@@ -120,7 +120,13 @@ READ_AUDIT = Deed("read the audit", ("/audit",), Right.OPERATE, Extent.WORKSPACE
 SEE_TEAM_USAGE = Deed("see the usage of everybody", ("/usage team",), Right.USAGE, Extent.SERVICE)
 SEE_SERVICE = Deed("see the state of the service", ("/status", "/hooks", "HTTP operate"), Right.OPERATE, Extent.SERVICE)
 END_ANYWHERE = Deed(
-    "stop any turn, send again or drop what was not delivered", ("HTTP operate",), Right.OPERATE, Extent.SERVICE
+    "stop any turn or task, pause or delete any schedule, send again or drop what was not delivered",
+    ("HTTP operate",),
+    Right.OPERATE,
+    Extent.SERVICE,
+)
+READ_THREAD = Deed(
+    "store a conversation of a shared chat with its files", ("HTTP operate",), Right.OPERATE, Extent.CHAT
 )
 RELOAD = Deed("read the configuration again", ("/reload",), Right.OPERATE, Extent.SERVICE)
 CHANGE_SKILLS = Deed("install and change skills", ("/skills install", "button skill:"), Right.SKILLS, Extent.SERVICE)

@@ -7,19 +7,17 @@ from dataclasses import replace
 from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.schedules import ScheduleKind
-from bot.commands.background import cancel_task
 from bot.commands.call import CommandCall
 from bot.commands.presses import Pressed
 from bot.commands.work import busy_answer
 from bot.journey import questions
 from bot.rights import deeds
-from bot.schedules import proposals
+from bot.schedules import changes, proposals
 from bot.schedules.firing import enqueue_check, fire
-from bot.schedules.timing import next_time
 from bot.schedules.words import describe_line, describe_next, format_times
-from bot.service.schedule_changes import record_change, withdraw_fire
+from bot.service.schedule_changes import record_change
 from bot.service.times import TimingError, find_zone, local_time, suggest_zones
-from bot.storage import conversations, inbox, languages, people, runs, schedules, tasks
+from bot.storage import conversations, inbox, languages, people, runs, schedules
 from bot.storage.rows import parse_row_id
 from bot.storage.schedules import ScheduleRow
 from bot.storage.states import FireResult, ScheduleState
@@ -171,20 +169,16 @@ def _decline(call: CommandCall, row: ScheduleRow) -> str:
 def _pause(call: CommandCall, row: ScheduleRow) -> str:
     if row.state != ScheduleState.ACTIVE:
         return _("Schedule {number} is not active.", number=row.id)
-    schedules.set_schedule_state(call.execute, row.id, ScheduleState.PAUSED)
-    withdraw_fire(call.execute, row)
+    changes.pause_schedule(call.execute, row)
     hint = command_hint(f"schedule resume {row.id}")
     return _("⏸ Schedule {number} is paused. `{command}` continues it.", number=row.id, command=hint)
 
 
 def _resume(call: CommandCall, row: ScheduleRow) -> str:
-    """Continue from now: what was due during the pause is not made up for."""
     if row.state != ScheduleState.PAUSED:
         return _("Schedule {number} is not paused.", number=row.id)
-    at = next_time(row.timing, call.now)
-    if at is None:
+    if not changes.resume_schedule(call.execute, row, call.now):
         return _("Schedule {number} has no further time.", number=row.id)
-    schedules.set_schedule_state(call.execute, row.id, ScheduleState.ACTIVE, at)
     active = _("✓ Schedule {number} is active.", number=row.id)
     return join_sentences(active, describe_next(row.timing, call.now))
 
@@ -210,15 +204,8 @@ def _move_here(call: CommandCall, row: ScheduleRow) -> str:
 
 
 def _delete(call: CommandCall, row: ScheduleRow) -> str:
-    """Delete a schedule, and end the work that it has begun."""
-    withdraw_fire(call.execute, row)
-    for task in tasks.open_of_thread(call.execute, row.place):
-        if task.conversation != row.conversation:
-            continue
-        if stop := cancel_task(call.execute, task, call.message.author.id, call.now, call.service.stop_run):
-            call.after.append(stop)
-    questions.close_open_questions(call.execute, row.conversation, call.now)
-    schedules.delete_schedule(call.execute, row.id)
+    by = call.message.author.id
+    call.after.extend(changes.delete_schedule(call.execute, row, by, call.now, call.service.stop_run))
     return _("Schedule {number} is deleted.", number=row.id)
 
 

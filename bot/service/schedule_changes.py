@@ -19,8 +19,8 @@ def withdraw_fire(execute: Execute, row: ScheduleRow) -> None:
     conversations.refresh_pending(execute, row.conversation)
 
 
-def record_change(execute: Execute, row: ScheduleRow, action: str, by: str = "") -> None:
-    """Record in the audit that a schedule was changed, by a person or ("") by the service."""
+def record_change(execute: Execute, row: ScheduleRow, action: str, by: str = "", channel: str = "") -> None:
+    """Record in the audit that a schedule was changed, by a person of a channel ("": its own) or ("") the service."""
     what: dict[str, int | str] = {
         "schedule": row.id,
         "action": action,
@@ -28,7 +28,9 @@ def record_change(execute: Execute, row: ScheduleRow, action: str, by: str = "")
         "what": audit.digest(row.what),
     }
     subject = audit.person_name(row.channel, row.owner)
-    event = AuditEvent(AuditKind.SCHEDULE_CHANGED, row.place, by, channel=row.channel, subject=subject, what=what)
+    event = AuditEvent(
+        AuditKind.SCHEDULE_CHANGED, row.place, by, channel=channel or row.channel, subject=subject, what=what
+    )
     audit.record(execute, event)
 
 

@@ -320,3 +320,23 @@ def stop_waiting(execute: Execute, key: str) -> bool:
         f" WHERE key=:key AND state='{ConversationState.WAITING}' AND owner IS NULL RETURNING key"
     )
     return bool(execute(sql, {"key": key}))
+
+
+def workspaces_of(execute: Execute, channel: str) -> list[str]:
+    """Return the workspaces of a channel in which there are conversations, by steps in the index."""
+    found, after, sql = [], f"{channel}/", "SELECT min(thread) AS thread FROM conversations WHERE thread>=:after"
+    while (next_thread := execute(sql, {"after": after})[0]["thread"]) and next_thread.startswith(f"{channel}/"):
+        quoted = str(next_thread).split("/")[1]
+        found.append(Thread.parse(next_thread).workspace)
+        after = f"{channel}/{quoted}0"  # "0" follows "/"
+    return found
+
+
+def list_latest(execute: Execute, before: tuple[float, str], limit: int) -> list[ConversationRow]:
+    """Return conversations used before one, the latest first."""
+    used, key = before
+    sql = (
+        "SELECT * FROM conversations WHERE used<=:used AND (used<:used OR key<:key) ORDER BY used DESC, key DESC"
+        " LIMIT :limit"
+    )
+    return read_rows(execute, ConversationRow, sql, used=used, key=key, limit=limit)

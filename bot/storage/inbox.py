@@ -123,6 +123,15 @@ def latest_name(execute: Execute, author: str) -> str:
     return ""
 
 
+def is_shared(execute: Execute, conversation: str) -> bool:
+    """Return whether the latest message of a conversation came in a shared chat; False where it cannot be read."""
+    sql = "SELECT * FROM inbox WHERE conversation=:key ORDER BY id DESC LIMIT 1"
+    row = read_row(execute, InboxRow, sql, key=conversation)
+    with suppress(Damaged):
+        return row is not None and not row.message.private
+    return False
+
+
 def is_direct(execute: Execute, conversation: str, author: str) -> bool:
     """Return whether a conversation is in the direct chat of this person (`CHANNEL:ID`).
 

@@ -188,16 +188,27 @@ class Browser:
         self._context = context
 
     async def pump(self) -> None:
-        """Hand over what the browser says, until it ends."""
-        async for message in self._socket:
-            said = json.loads(message.data)
-            if future := self._answers.pop(said.get("id", 0), None):
-                if "error" in said:
-                    future.set_exception(PageError(said["error"]["message"]))
-                else:
-                    future.set_result(said["result"])
-            elif listener := self.listeners.get(said.get("sessionId", "")):
-                listener(said["method"], said["params"])
+        """Hand over what the browser says, until it ends. Then all that it was asked fails."""
+        try:
+            async for message in self._socket:
+                self._hand_over(json.loads(message.data))
+        finally:
+            for future in self._answers.values():
+                if not future.done():
+                    future.set_exception(PageError("Chromium ended"))
+            self._answers.clear()
+
+    def _hand_over(self, said: dict[str, Any]) -> None:
+        if "id" in said:
+            future = self._answers.pop(said["id"], None)
+            if future is None or future.done():  # who asked has given up
+                return
+            if "error" in said:
+                future.set_exception(PageError(said["error"]["message"]))
+            else:
+                future.set_result(said["result"])
+        elif listener := self.listeners.get(said.get("sessionId", "")):
+            listener(said["method"], said["params"])
 
     async def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
         """Send a command and return its result."""
@@ -213,6 +224,7 @@ class Browser:
         except TimeoutError:
             raise AssertionError(f"Chromium did not answer {method} within a minute") from None
         finally:
+            self._answers.pop(number, None)
             self._sessions.pop(number, None)
 
     def crash(self, session: str) -> None:

@@ -311,6 +311,22 @@ class TaskList:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangedSchedule:
+    """A schedule that was changed. `state`: active, paused or deleted."""
+
+    id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTask:
+    """A background task that ends."""
+
+    id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingAnswer:
     """What waits for the caller, in any of their chats: a question, an approval with its exact call, a stranger, a
     skill. `target` names it where it was asked."""

@@ -78,8 +78,7 @@ class DownloadEndpoints:
         except BaseException:
             await asyncio.shield(run_file_work(file.close))
             raise
-        name = re.sub(r"[^\w .()-]+", "_", title).strip(" ._")[:80] or NO_NAME
-        return PassingFile(file, size, {"Content-Type": "application/zip", **attachment(f"{name}.zip")})
+        return archive_of(file, size, title)
 
     async def _read(self, caller: Caller, id: str) -> list[StoredEntry]:
         """Return all entries of a thread, a page at a time. Raises HttpProblem."""
@@ -104,13 +103,19 @@ class DownloadEndpoints:
                     written += source.stat().st_size
                     if written > MOST_BYTES:
                         raise TOO_MUCH
-                    name = f"files/{entry.id}-{_safe(entry.text)}"
+                    name = f"files/{entry.id}-{safe_name(entry.text)}"
                     archive.write(source, name)
-                    lines.append(f"- File of {entry.name or 'Fawn'}: [{_safe(entry.text)}](<{name}>)\n\n")
+                    lines.append(f"- File of {entry.name or 'Fawn'}: [{safe_name(entry.text)}](<{name}>)\n\n")
                 else:
                     lines.append(render_entry(asdict(entry), "md"))
             archive.writestr("thread.md", "".join(lines), zipfile.ZIP_DEFLATED)
         return file.tell()
+
+
+def archive_of(file: BinaryIO, size: int, title: str) -> PassingFile:
+    """Return the answer with an archive that is named like a thread."""
+    name = re.sub(r"[^\w .()-]+", "_", title).strip(" ._")[:80] or NO_NAME
+    return PassingFile(file, size, {"Content-Type": "application/zip", **attachment(f"{name}.zip")})
 
 
 def _title(execute: Execute, caller: Caller, id: str) -> str:
@@ -128,5 +133,6 @@ def _files(execute: Execute, caller: Caller, entries: Sequence[StoredEntry]) -> 
     return found
 
 
-def _safe(name: str) -> str:
+def safe_name(name: str) -> str:
+    """Return the last part of a path as the name of a file in an archive."""
     return re.sub(r"[^\w .()-]+", "_", name.rpartition("/")[2]).strip(" .")[:120] or "file"

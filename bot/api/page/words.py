@@ -160,6 +160,7 @@ WORDS: Mapping[str, str] = {
     "drop_asks": N_("It is not delivered then, and cannot be sent again."),
     "schedules": N_("Schedules"),
     "tasks": N_("Background tasks"),
+    "shared_threads": N_("Conversations of shared chats"),
     "skills": N_("Skills"),
     "new_skill": N_("is new and waits for a decision."),
     "changed_skill": N_("has a changed version that waits for a decision."),

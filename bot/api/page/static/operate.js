@@ -8,6 +8,7 @@ import { duration, h, icon, iconButton, money, say, t, timeOf } from "/page/stat
 import { Markdown } from "/page/static/markdown.js";
 
 const POLL = 2000, SPEND_POLL = 60000; // milliseconds
+const PAGE = 50; // who has read further keeps what they see
 
 export class View {
   constructor({ me }) {
@@ -29,7 +30,7 @@ export class View {
     const may = me.may;
     this.element = h("main", { class: "operate", tabindex: "-1", hidden: true }, this.health,
       place("waiting", "waits_for_you"), place("turns", "turns_now", logs), may.usage ? place("spend", "spend") : null, place("queue", "queue"), place("asked", "asked_others"), place("dead", "dead_letters"),
-      place("schedules", "schedules"), place("tasks", "tasks"), may.audit ? place("audit", "audit", [this.kind, verify]) : null, place("skills", "skills"), place("team", "roles_budgets"));
+      place("schedules", "schedules"), place("tasks", "tasks"), place("threads", "shared_threads"), may.audit ? place("audit", "audit", [this.kind, verify]) : null, place("skills", "skills"), place("team", "roles_budgets"));
     document.addEventListener("visibilitychange", () => this.look());
   }
 
@@ -65,7 +66,7 @@ export class View {
     }
     if (performance.now() - (this.summed ?? -SPEND_POLL) > SPEND_POLL) {
       this.summed = performance.now();
-      await Promise.all([this.may?.usage && this.readSpend(), this.may?.audit && this.readAudit(), this.readTeam()]);
+      await Promise.all([this.may?.usage && this.readSpend(), this.may?.audit && !(this.events?.length > PAGE) && this.readAudit(), this.readTeam(), !(this.threads?.length > PAGE) && this.readThreads()]);
     }
   }
 
@@ -97,8 +98,8 @@ export class View {
     this.section("queue", seen.queue, (rows) => [table(t("queue"), ["who", "where", "since", "why"], rows.map((row) => [row.name || row.person, where(row), timeOf(row.since), t(`why_${row.why}`)])), seen.queue_more ? h("p", { class: "dim small", text: t("and_more") }) : null], seen.queue.length);
     this.section("asked", seen.asked, (rows) => [table(t("asked_others"), ["who", "where", "what", "since", "until"], rows.map((row) => [row.approvers.length ? row.approvers.map((role) => (role === "*" ? t("any_approver") : role)).join(", ") : row.who, where(row), t(row.kind === "approve" ? "an_approval" : "a_question"), timeOf(row.asked), row.until ? timeOf(row.until) : "–"]))], seen.asked.length);
     this.list("dead", seen.dead, "/v1/operate/dead", "dead", (rows) => table(t("dead_letters"), ["what", "where", "since", "why", ""], rows.map((row) => this.deadRow(row))));
-    this.list("schedules", seen.schedules, "/v1/operate/schedules", "schedules", (rows) => table(t("schedules"), ["what", "who", "next", "last", "cost"], rows.map(scheduleRow)));
-    this.list("tasks", seen.tasks, "/v1/operate/tasks", "tasks", (rows) => table(t("tasks"), ["what", "who", "where", "state", "since"], rows.map((row) => [row.title || t("private"), row.name || row.person, where(row), t(`task_${row.state}`, {}, row.state), timeOf(row.ended ?? row.started ?? row.created)])));
+    this.list("schedules", seen.schedules, "/v1/operate/schedules", "schedules", (rows) => table(t("schedules"), ["what", "who", "next", "last", "cost", ""], rows.map((row) => [...scheduleRow(row), this.scheduleButtons(row)])));
+    this.list("tasks", seen.tasks, "/v1/operate/tasks", "tasks", (rows) => table(t("tasks"), ["what", "who", "where", "state", "since", ""], rows.map((row) => [row.title || t("private"), row.name || row.person, where(row), t(`task_${row.state}`, {}, row.state), timeOf(row.ended ?? row.started ?? row.created), this.taskButtons(row)])));
   }
 
   /** Draw a list of pages of 50, of which the first one is told; the others are read when asked for. */
@@ -153,11 +154,34 @@ export class View {
     await this.do(() => post(`/v1/operate/waiting/${item.number}/answer`, { answer }));
     this.shown.delete("waiting");
     this.look();
+    if (item.kind === "skill") this.readTeam();
   }
 
   turnRow(turn) {
     const stop = this.may?.end ? h("button", { type: "button", class: "plain danger", text: t("stop"), data: { key: `stop-${turn.run}` }, on: { click: async (event) => { event.target.disabled = true; await this.do(() => post(`/v1/operate/runs/${turn.run}/stop`)); this.look(); } } }) : null;
     return [turn.name || turn.person || "–", where(turn), h("span", {}, turn.doing || t("thinking"), turn.calls ? h("span", { class: "dim small", text: ` · ${t("model_calls", { n: turn.calls })}` }) : null), since(turn.started), h("span", { class: "row-buttons" }, h("button", { type: "button", class: "plain", text: t("show_log"), data: { key: `log-${turn.run}` }, on: { click: () => showLog(turn.run) } }), stop)];
+  }
+
+  /** A button of a row of one of the lists, whose first page is read again then. */
+  rowButton(list, row, name, word, work, look = "") {
+    return h("button", { type: "button", class: `plain ${look}`, text: t(word), data: { key: `${list}-${name}-${row.id}` }, on: { click: async (event) => {
+      event.target.disabled = true;
+      if (await this.do(work)) this.more[list] = undefined;
+      event.target.disabled = false;
+      this.look();
+    } } });
+  }
+
+  scheduleButtons(row) {
+    if (!this.may?.end) return null;
+    const path = `/v1/operate/schedules/${row.id}`, other = { active: ["pause", "pause"], paused: ["resume", "resume"] }[row.state];
+    return h("span", { class: "row-buttons" }, other ? this.rowButton("schedules", row, other[0], other[1], () => post(`${path}/${other[0]}`)) : null,
+      this.rowButton("schedules", row, "delete", "delete", async () => (await confirmed(t("delete"), row.what || t("private"), t("delete"))) && call("DELETE", path), "danger"));
+  }
+
+  taskButtons(row) {
+    if (!this.may?.end || !["queued", "running", "waiting"].includes(row.state)) return null;
+    return h("span", { class: "row-buttons" }, this.rowButton("tasks", row, "cancel", "cancel_task", () => post(`/v1/operate/tasks/${row.id}/cancel`), "danger"));
   }
 
   deadRow(row) {
@@ -185,6 +209,15 @@ export class View {
     this.section("audit", [this.events, page.next], () => [table(t("audit"), ["when", "kind", "who", "where", "what", "result"], this.events.map((event) => [timeOf(event.at), event.kind, event.name || event.who || "–", event.where ? placeOf(event.where) : "–", details(event), event.result])),
       page.next ? h("button", { type: "button", class: "link more", text: t("more_threads"), on: { click: () => this.readAudit(page.next) } }) : null], this.events.length);
     this.sections.get("audit").count.textContent = "";
+  }
+
+  async readThreads(cursor = "") {
+    const page = await this.quiet(() => get(`/operate/threads${cursor ? `?cursor=${encodeURIComponent(cursor)}` : ""}`));
+    if (!page) return;
+    this.threads = cursor ? [...this.threads, ...page.threads] : page.threads;
+    const save = (row) => h("a", { class: "icon-button", href: `/page/operate/threads/download?key=${encodeURIComponent(row.key)}`, download: "", "aria-label": t("download_thread"), title: t("download_thread"), data: { key: `save-${row.key}` } }, icon("save"));
+    this.section("threads", [this.threads, page.next], () => [this.threads.length ? table(t("shared_threads"), ["where", "when", ""], this.threads.map((row) => [where(row), timeOf(row.used), save(row)])) : h("p", { class: "dim small", text: t("nothing_here") }),
+      page.next ? h("button", { type: "button", class: "link more", text: t("more_threads"), on: { click: () => this.readThreads(page.next) } }) : null]);
   }
 
   async verify(button) {

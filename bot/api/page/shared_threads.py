@@ -1,0 +1,150 @@
+"""Show operators the conversations of shared chats where they operate, and send one as an archive.
+
+What was said in direct chats is nobody else's, also not an operator's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from agent.messages import Thread
+from bot.admin.transcript_format import render_entry
+from bot.api.caller import Caller, find_caller
+from bot.api.cursors import PAGE, make_cursor, read_cursor
+from bot.api.page.download import MOST_BYTES, TOO_MUCH, archive_of, safe_name
+from bot.api.page.sessions import for_page
+from bot.api.read_models import not_found
+from bot.feature import Door
+from bot.http.route import Route, read_response
+from bot.rights import deeds
+from bot.service.data_dir import conversation_folder
+from bot.service.web_files import WebFiles, open_draft
+from bot.storage import audit, conversations, inbox, transcripts
+from bot.storage.api_keys import OPERATE
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.conversations import ConversationRow
+from bot.storage.database import Execute
+from bot.storage.transcripts import StoredEntry
+from bot.storage.web_people import WEB
+from sandbox.base import SandboxFileError
+from sandbox.disk import safe_files
+from sandbox.disk.file_threads import run_file_work
+from sandbox.inside.search import WalkBounds
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+Json = dict[str, Any]
+LOOKED_AT = 500  # conversations of a page, of which most may be direct ones
+MOST_ENTRIES = 20_000
+PARTS = ("uploads", "outputs")
+BOUNDS = WalkBounds(entries=10_000, seconds=20.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedThreads:
+    """The routes."""
+
+    door: Door
+    files: WebFiles
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes."""
+        routes = (
+            Route("GET", "/operate/threads", self._list, quiet=True),
+            Route("GET", "/operate/threads/download", self._send),
+        )
+        return [*map(for_page, routes)]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        """Return a page of conversations, the latest first."""
+        caller = await find_caller(self.door, request, OPERATE, deed=deeds.SEE_SERVICE)
+        before = read_cursor(request, (float("inf"), ""))
+        return read_response(
+            request, await self.door.store.run(partial(self._page, caller=caller, before=before), durable=False)
+        )
+
+    def _page(self, execute: Execute, caller: Caller, before: tuple[float, str]) -> Json:
+        rows = conversations.list_latest(execute, before, LOOKED_AT)
+        found, last = list[Json](), None
+        for row in rows:
+            last = row
+            if self._may_read(execute, caller, row):
+                found.append({"key": row.key, "thread": row.thread, "title": row.title, "used": row.used})
+            if len(found) == PAGE:
+                break
+        more = last is not None and (last is not rows[-1] or len(rows) == LOOKED_AT)
+        return {"threads": found, "next": make_cursor(last.used, last.key) if last and more else None}
+
+    def _may_read(self, execute: Execute, caller: Caller, row: ConversationRow) -> bool:
+        place = Thread.parse(row.thread)
+        home, id = caller.home(execute)
+        if place.channel != home.channel or not inbox.is_shared(execute, row.key):
+            return False
+        return self.door.current.access.may_do(execute, place, id, deeds.READ_THREAD)
+
+    async def _send(self, request: web.Request) -> web.StreamResponse:
+        """Send a conversation: what was said and done as Markdown, with the files that came and went."""
+        caller = await find_caller(self.door, request, OPERATE, deed=deeds.SEE_SERVICE)
+        read = partial(self._read, caller=caller, key=request.query.get("key", ""))
+        row, entries = await self.door.store.run(read)
+        folder = conversation_folder(self.door.current.config.data_dir, row.key)
+        file = await run_file_work(open_draft, self.files.folder)
+        try:
+            size = await run_file_work(pack, file, row.title or safe_name(row.thread), entries, folder)
+        except BaseException:
+            await asyncio.shield(run_file_work(file.close))
+            raise
+        return archive_of(file, size, row.title)
+
+    def _read(self, execute: Execute, caller: Caller, key: str) -> tuple[ConversationRow, Sequence[StoredEntry]]:
+        """Return a conversation with its entries, and note in the audit who stores it. Raises HttpProblem."""
+        row = conversations.find_conversation(execute, key)
+        if row is None or not self._may_read(execute, caller, row):
+            raise not_found("conversation")
+        entries = transcripts.latest_of_conversation(execute, key, MOST_ENTRIES + 1)
+        if len(entries) > MOST_ENTRIES:
+            raise TOO_MUCH
+        what: dict[str, int | str] = {"via": "http", "name": "download"}
+        event = AuditEvent(AuditKind.COMMAND, Thread.parse(row.thread), caller.author.id, WEB, what=what, result="done")
+        audit.record(execute, event)
+        return row, entries
+
+
+def pack(file: BinaryIO, title: str, entries: Sequence[StoredEntry], folder: Path) -> int:
+    """Write the archive and return its size. Blocks. Raises HttpProblem."""
+    lines, written = [f"# {title}\n\n", *(render_entry(asdict(entry), "md") for entry in entries)], 0
+    with zipfile.ZipFile(file, "w") as archive:
+        for part in PARTS:
+            for path, stamp in sorted(safe_files.list_files(folder / part, BOUNDS, lambda _path, _why: None).items()):
+                if stamp.problem:
+                    continue
+                written += _add(
+                    archive, folder / part, path, f"files/{part}/{'/'.join(map(safe_name, path.split('/')))}"
+                )
+                if written > MOST_BYTES:
+                    raise TOO_MUCH
+        archive.writestr("thread.md", "".join(lines), zipfile.ZIP_DEFLATED)
+    return file.tell()
+
+
+def _add(archive: zipfile.ZipFile, root: Path, path: str, name: str) -> int:
+    """Add a file of a conversation, which its agent may change meanwhile; return its size. A link is left out."""
+    try:
+        with safe_files.open_regular(root, path) as fd:
+            size = os.fstat(fd).st_size
+            if size > MOST_BYTES:
+                raise TOO_MUCH
+            with open(fd, "rb", closefd=False) as source, archive.open(name, "w", force_zip64=True) as target:
+                shutil.copyfileobj(source, target)
+            return size
+    except SandboxFileError:
+        return 0

@@ -58,6 +58,7 @@ ENGLISH_FILES = {
     "bot/api/event_hub.py": "programs",
     "bot/api/event_streams.py": "programs",
     "bot/api/file_endpoints.py": "programs",
+    "bot/api/page/opened.py": "routes",
     "bot/api/uploads.py": "programs",
     "bot/api/langgraph/": "programs",
     "bot/api/openapi.py": "programs",

@@ -15,6 +15,7 @@ from bot.commands.table import Commands
 from bot.commands.waits import WaitTable
 from bot.config.schema import Config
 from bot.current import Current
+from bot.drill.feature import FEATURE as DRILL
 from bot.feature import Door, Feature
 from bot.hooks.feature import FEATURE as HOOKS
 from bot.memory.feature import FEATURE as MEMORY
@@ -35,7 +36,7 @@ from bot.waiting.feature import FEATURE as WAITING
 
 FEATURES: tuple[Feature, ...] = (
     *(MEMORY, BUDGETS, SCHEDULES, HOOKS, TASKS, THREADS, WAITING, ACCOUNTS, SKILLS),
-    *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS, SIEM, API),
+    *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS, DRILL, SIEM, API),
 )
 
 

@@ -47,6 +47,7 @@ BUILT_ONCE = (
 )  # sections that need a restart
 ABOUT_THE_FILE = (
     "source",
+    "file",
     "paths",
     "digest",
     "variables",

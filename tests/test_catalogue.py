@@ -49,6 +49,8 @@ ENGLISH_FILES = {
     "agent/acp/connection.py": "external agents",
     "agent/acp/invoke_agent.py": "the model",
     "agent/checkpointer.py": "SQL",
+    "bot/drill/model_server.py": "a drill's own model",
+    "bot/drill/telegram_server.py": "a drill's own platform",
     "bot/telemetry/metrics.py": "the texts of metrics, for operators of Prometheus",
     "bot/api/bodies.py": "programs",
     "bot/api/caller.py": "programs",

@@ -31,6 +31,7 @@ ROOMS = [feature.name for feature in FEATURES]
 MOST_IMPORTS = 30  # own modules that one imports
 COMMAND_LINE = {  # the command line makes keys, pairs, offboards and forgets, too
     "api": {"bot.admin.operations"},
+    "drill": {"bot.cli.drill"},
     "team": {"bot.admin.operations"},
     "privacy": {"bot.admin.operations"},
 }

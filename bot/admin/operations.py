@@ -96,6 +96,7 @@ class Operations:
         """Return name → operation."""
         return {
             "note": self.note,
+            "drill.note": self.drill_note,
             "dead.list": self.dead_list,
             "dead.requeue": self.dead_requeue,
             "dead.drop": self.dead_drop,
@@ -235,6 +236,15 @@ class Operations:
     async def note(self, command: str) -> Answer:
         """Record that a user of this machine gave a command that reads or changes what is not theirs alone."""
         event = AuditEvent(AuditKind.COMMAND, what=audit.command_line() | {"name": command[:MAX_COMMAND_CHARS]})
+        await self._store.run(partial(audit.record, event=event))
+        return {}
+
+    async def drill_note(self, figures: dict[str, int | str], passed: bool) -> Answer:
+        """Record how a drill of the command line went."""
+        known = {name[:MAX_COMMAND_CHARS]: value for name, value in figures.items() if type(value) is int}
+        left_out = str(figures.get("left_out", ""))[:MAX_COMMAND_CHARS]
+        what = audit.command_line() | known | {"left_out": left_out}
+        event = AuditEvent(AuditKind.DRILL, what=what, result="ok" if passed else "failed")
         await self._store.run(partial(audit.record, event=event))
         return {}
 

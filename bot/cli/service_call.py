@@ -72,6 +72,16 @@ def note_command(config: Config, name: str) -> None:
         print(_("this command is not in the audit: {error}", error=error), file=sys.stderr)
 
 
+def note_drill(config: Config, figures: dict[str, int | str], *, passed: bool) -> None:
+    """Have a row of the audit say how a drill went, where there is an audit."""
+    if not (config.data_dir / "fawn.db").exists():
+        return
+    try:
+        asyncio.run(ask_service(config, "drill.note", {"figures": figures, "passed": passed}))
+    except OperationFailed as error:
+        print(_("this drill is not in the audit: {error}", error=error), file=sys.stderr)
+
+
 async def _run_directly(config: Config, operation: str, arguments: dict[str, Any]) -> Answer:
     data_dir = config.data_dir
     database = data_dir / "fawn.db"

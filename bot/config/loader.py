@@ -29,6 +29,7 @@ from agent.setting import Secret
 from bot.config.audit import check_audit
 from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, validate
 from bot.config.document import ConfigFault, Document, explain_url
+from bot.config.drill import check_drill
 from bot.config.encryption import check_encryption
 from bot.config.excerpt import Location
 from bot.config.files import default_file, read_files
@@ -121,6 +122,21 @@ def load_config(
     language = str((sections or {}).get("language"))
     with use_language(language if language in LANGUAGES else current_language()):
         return checked_config(document, sections)
+
+
+def read_plain_sections(path: Path, names: Collection[str]) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return those of these sections that a file sets, as plain values, and the names of all that it sets.
+
+    `$NAME` and the like are looked for only in these sections. Raises ConfigError.
+    """
+    document = Document(str(path), path.parent, {})
+    document.environ = _read_environment(document, None, Path.cwd(), path.parent)
+    every = {field.name for field in fields(FileConfig)} | {"channels", FOREIGN_SECTION}
+    document.left_out = tuple(every - {*names})
+    sections = read_files(document, path) or {}
+    if document.faults:
+        raise ConfigError(document.faults)
+    return {name: value for name, value in sections.items() if name in names}, frozenset(sections)
 
 
 def silence_libraries(config: Config) -> None:
@@ -234,6 +250,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     check_team(document, config, entries, modules)
     configured = {entry.name: entry for entry in entries}
     check_hooks(document, config.hooks, configured, listens=bool(config.http.listen))
+    check_drill(document, config.drill, configured)
     check_names(document, config, entries, modules)
     check_context(document, config.context)
     check_output_schemas(document, config)
@@ -244,6 +261,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
         **values,
         channels=entries,
         source=source,
+        file=Path(document.file).absolute() if document.file else None,
         paths=frozenset(document.paths),
         digest=document.digest,
         variables=frozenset(document.variables.values()),

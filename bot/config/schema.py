@@ -28,6 +28,7 @@ from agent.web.settings import WebConfig
 from bot.config.audit import AuditConfig
 from bot.config.backup import BackupConfig
 from bot.config.document import ConfigFault
+from bot.config.drill import DrillConfig
 from bot.config.encryption import EncryptionConfig
 from bot.config.excerpt import Location
 from bot.config.hooks import HookConfig
@@ -317,6 +318,7 @@ class FileConfig:
     goal: GoalConfig = GoalConfig()
     encryption: EncryptionConfig = setting(EncryptionConfig(), "what is stored of secrets, and backups, is encrypted")
     backup: BackupConfig = setting(BackupConfig(), "backups at set times (docs/operations.md)")
+    drill: DrillConfig = setting(DrillConfig(), "drills at set times (docs/operations.md)")
     keep_days: int = setting(
         90, "finished rows and threads' folders that are unused for so long are deleted", ge=1, le=36_500
     )
@@ -345,7 +347,8 @@ class FileConfig:
 class Config(FileConfig):
     """The whole configuration.
 
-    `source` names the file, `paths` are those that were read and may hold secrets, `digest` is its SHA-256, `variables`
+    `source` names the files, `file` is the first of them, None for the defaults; `paths` are those that were read and
+    may hold secrets, `digest` is its SHA-256, `variables`
     are the texts that came from the environment, `hints` what looks wrong there, and `switches` those that libraries
     obey. `encryption_locked`: a key is named that this process does not have, because it needs no secrets.
     `places` are the settings of models and policies in the file, for faults that only their classes can find.
@@ -353,6 +356,7 @@ class Config(FileConfig):
 
     channels: tuple[ChannelConfig, ...] = ()
     source: str = ""
+    file: Path | None = None
     paths: frozenset[Path] = frozenset()
     digest: str = ""
     variables: frozenset[str] = frozenset()

@@ -79,6 +79,7 @@ class AuditKind(StrEnum):
     PUSH = "push"  # a notification outside of the chats
     BACKUP = "backup"
     RESTORE = "restore"
+    DRILL = "drill"
     KEY_ADDED = "key.added"  # of the HTTP API
     KEY_REVOKED = "key.revoked"
     PAGE_LINK = "page.link"  # was made, with which one person signs in to the page

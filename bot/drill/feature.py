@@ -1,0 +1,16 @@
+"""Drills at set times, as a feature."""
+
+from __future__ import annotations
+
+from bot.drill.order import DrillOrder
+from bot.drill.times import DRILL_JOB, LOOK_JOB, LOOK_SECONDS, DrillJobs
+from bot.feature import Feature, Parts, Service
+from bot.service.jobs import JobKind
+
+
+def _start(service: Service) -> Parts:
+    jobs = DrillJobs(service.current, DrillOrder())
+    return Parts({LOOK_JOB: JobKind(jobs.look, LOOK_SECONDS), DRILL_JOB: JobKind(jobs.run)})
+
+
+FEATURE = Feature("drill", start=_start)

@@ -1,0 +1,84 @@
+"""Begin drills at set times, record how they went, and post it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from agent.messages import Author
+from bot.config.drill import Often
+from bot.config.hooks import parse_target
+from bot.current import Current
+from bot.drill.order import DrillOrder
+from bot.drill.report import DrillReport, render_lines
+from bot.drill.running import PATIENT, DrillFailed, run_drill
+from bot.service.jobs import Effect
+from bot.service.times import local_time
+from bot.storage import audit, languages, outbox
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.database import Execute
+from bot.storage.jobs import BackgroundJob, enqueue_job
+from catalogue import _
+
+log = logging.getLogger(__name__)
+
+LOOK_JOB, DRILL_JOB = "drill", "drill.run"
+LOOK_SECONDS = 3600.0  # between two looks whether a drill is planned
+HOUR = 3
+
+
+class DrillJobs:
+    """The handlers of both jobs: one plans the next drill, the other runs it."""
+
+    def __init__(self, current: Current, order: DrillOrder) -> None:
+        self._current = current
+        self._order = order
+
+    async def look(self, _job: BackgroundJob) -> Effect | None:
+        """Plan the next drill, unless it is planned."""
+        return self._plan
+
+    async def run(self, job: BackgroundJob) -> Effect | None:
+        """Run a drill. Nothing happens where the configuration wants none any more, or at other times."""
+        config = self._current.config
+        if config.drill.schedule != job.arguments["schedule"]:
+            return None
+        now = time.time()
+        try:
+            report = await run_drill(config, self._order, before=PATIENT)
+        except (DrillFailed, OSError) as error:
+            log.warning("drill.failed", exc_info=error)
+            event = AuditEvent(AuditKind.DRILL, what={"by": "set times"}, result="failed")
+            return partial(self._record, event=event, now=now, report=None)
+        result = "ok" if report.is_good else "failed"
+        log.info("drill.ended result=%s", result)
+        event = AuditEvent(AuditKind.DRILL, what={"by": "set times", **report.figures}, result=result)
+        return partial(self._record, event=event, now=now, report=report)
+
+    def _record(self, execute: Execute, event: AuditEvent, now: float, report: DrillReport | None) -> None:
+        audit.record(execute, event)
+        target = parse_target(self._current.config.drill.to)
+        with languages.speak_to(execute, target, Author("", "")):
+            text = (
+                render_lines(report) if report else _("The drill did not come to its end: the log has `drill.failed`.")
+            )
+            outbox.enqueue_notice(execute, target, text, key=f"drill:{int(now)}", now=now)
+        self._plan(execute)
+
+    def _plan(self, execute: Execute) -> None:
+        config = self._current.config
+        if often := config.drill.schedule:
+            due = next_drill(often, time.time(), config.time_zone)
+            key = f"{DRILL_JOB}:{often}"
+            enqueue_job(execute, key=key, kind=DRILL_JOB, payload={"schedule": often}, due=due, keep=True)
+
+
+def next_drill(often: Often, now: float, zone: str) -> float:
+    """Return the unix time of the next drill after `now`: at 3 o'clock, on each day, Sundays, or the 1st."""
+    local = local_time(now, zone) if zone else datetime.fromtimestamp(now, UTC).astimezone()  # of this machine
+    day = local.replace(hour=HOUR, minute=0, second=0, microsecond=0)
+    while day <= local or (often == "weekly" and day.weekday() != 6) or (often == "monthly" and day.day != 1):
+        day += timedelta(days=1)
+    return day.timestamp()

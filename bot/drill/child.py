@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import runpy
 
 from bot.drill.isolation import end_with_parent
 
 if __name__ == "__main__":
     end_with_parent()
-    from bot.__main__ import main
-
-    sys.exit(main(sys.argv[1:]))
+    runpy.run_module("bot", run_name="__main__", alter_sys=True)

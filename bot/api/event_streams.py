@@ -147,7 +147,7 @@ class ThreadEvents:
         reader = self._readers.get(run)
         if reader and (reader.told or not reader.ended):
             return
-        if (end := await self._read(partial(_find_end, caller=self.caller, run=run))) is not None:
+        if (end := await self._read(partial(find_end, caller=self.caller, run=run))) is not None:
             if self._latest_run == run:
                 self._latest, self._latest_run = None, 0
             await self.stream.send("end", end, self._id())
@@ -211,10 +211,10 @@ class RunEvents:
     async def _tell_end(self, *, complete: bool) -> bool:
         """Send the end of the run, if it has ended; a client that missed a part of it gets the whole before."""
         run = self.run or 0
-        if (end := await self._read(partial(_find_end, caller=self.caller, run=run))) is None:
+        if (end := await self._read(partial(find_end, caller=self.caller, run=run))) is None:
             return False
         if not complete:
-            await self.stream.send("snapshot", await self._read(partial(_stored_view, run=run)))
+            await self.stream.send("snapshot", await self._read(partial(stored_view, run=run)))
         await self.stream.send("end", end, ENDED)
         return True
 
@@ -227,7 +227,7 @@ def _states(execute: Execute, caller: Caller, threads: Sequence[str]) -> list[Js
     return [state for state in states if state]
 
 
-def _find_end(execute: Execute, caller: Caller, run: int) -> Json | None:
+def find_end(execute: Execute, caller: Caller, run: int) -> Json | None:
     """Return a run that has ended; None for one that goes on, or that the caller has not."""
     try:
         found, row, _thread = read_models.read_run(execute, caller, run)
@@ -236,16 +236,19 @@ def _find_end(execute: Execute, caller: Caller, run: int) -> Json | None:
     return None if row.state in (RunState.QUEUED, RunState.RUNNING) else found
 
 
-def _stored_view(execute: Execute, run: int) -> Json:
+def stored_view(execute: Execute, run: int) -> Json:
     """Return what a run showed, as its transcript has it."""
     row = runs.find_run(execute, run)
     entries = transcripts.read_run(execute, row.conversation, run) if row else []
-    texts = [{"part": f"{each.id}", "text": each.text} for each in entries if each.kind == EntryKind.TEXT]
+    texts = [
+        {"part": each.item.removeprefix("text:"), "text": each.text} for each in entries if each.kind == EntryKind.TEXT
+    ]
+    rest: Json = {"detail": "", "progress": "", "thinking": False}
     steps = [
-        {"id": f"{each.id}", "title": each.text, "state": each.state, "detail": "", "progress": "", "thinking": False}
+        {"id": each.item.removeprefix("step:"), "title": each.text, "state": each.state, **rest}
         for each in entries
         if each.kind == EntryKind.STEP
     ]
     files = [{"path": each.text, "caption": ""} for each in entries if each.kind == EntryKind.FILE and not each.author]
-    rest: Json = {"plan": [], "questions": [], "files": files, "notice": "", "kept": []}
-    return {"run": run, "texts": texts, "steps": steps, **rest}
+    more: Json = {"plan": [], "questions": [], "files": files, "notice": "", "kept": []}
+    return {"run": run, "texts": texts, "steps": steps, **more}

@@ -20,6 +20,7 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.event_hub import EventHub
     from bot.api.file_endpoints import FileEndpoints
     from bot.api.langgraph.endpoints import LangGraphEndpoints
+    from bot.api.langgraph.protocol import ProtocolEndpoints
     from bot.api.langgraph.store import StoreEndpoints
     from bot.api.openapi import OpenApi
     from bot.api.operate.changes import OperateChanges
@@ -32,6 +33,7 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.page.operate import OperatePage
     from bot.api.page.shared_threads import SharedThreads
     from bot.api.page.thread_endpoints import ThreadEndpoints
+    from bot.api.recent_runs import RecentRuns
 
     files, hub = WebFiles(door.current.config.data_dir), EventHub(door)
     parts = (
@@ -39,6 +41,7 @@ def _routes(door: Door) -> Sequence[Route]:
         EventEndpoints(door, hub),
         FileEndpoints(door, files),
         LangGraphEndpoints(door, hub),
+        ProtocolEndpoints(door, hub, RecentRuns(door.scheduler)),
         StoreEndpoints(door),
         OperateEndpoints(door),
         OperateChanges(door),

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from agent.blocks import View
 from bot.api.event_json import Json, RunPosition, block_event, view_json
+from bot.api.recent_runs import FedRun
 from bot.current import Current
 from bot.http.event_stream import SlowReader
 from bot.journey.feed import SUSPENDED, Ended
-from bot.journey.running_turn import RunningTurn
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class RunEvent:
 class RunReader:
     """Reads the feed of a run. `woken` is set when there is more; `close` ends that."""
 
-    def __init__(self, live: RunningTurn, current: Current, woken: asyncio.Event) -> None:
+    def __init__(self, live: FedRun, current: Current, woken: asyncio.Event) -> None:
         self.run = live.job.run
         self.thread = live.job.thread
         self.ended = self.suspended = False
@@ -87,7 +87,7 @@ class RunReader:
         return RunEvent(name, data, RunPosition(self.feed.began, number))
 
 
-async def recall(live: RunningTurn, current: Current) -> View:
+async def recall(live: FedRun, current: Current) -> View:
     """Return what earlier attempts of a run did, which its checkpoint has."""
     job, view = live.job, View()
     if job.resumed and not job.answers:

@@ -17,7 +17,7 @@ import pytest
 from agent.blocks import Final
 from agent.messages import Kind
 from channels.base import CommandInfo, Receipt
-from contracts.channel import ChannelContract
+from contracts.channel import LACKS, ChannelContract
 from tests.support.rigs.base import ABILITIES
 from tests.support.rigs.registry import DEMANDED, RIGS, Memory, Rig, demanded, heard, settled, until
 
@@ -261,7 +261,7 @@ async def test_native_commands_arrive(rig: Rig) -> None:
 
 
 def test_settings_import_no_sdk() -> None:
-    names = ", ".join({f"channels.{kind.name}" for kind in RIGS.values()})
+    names = ", ".join({f"channels.{kind.name}" for kind in RIGS.values()} - {"channels.web"})  # it has no settings
     heavy = "{'telegram', 'pyromark', 'aiohttp', 'slack_sdk', 'slack_bolt', 'discord', 'lark_oapi', 'prompt_toolkit'}"
     code = f"import sys, {names}; print(*({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -278,6 +278,7 @@ def test_every_ability_is_required_by_some_test() -> None:
 def test_every_rig_declares_only_known_abilities(name: str) -> None:
     assert RIGS[name].name == name.partition("-")[0]
     assert RIGS[name].can <= ABILITIES.keys()
+    assert getattr(RIGS[name], "lacks", frozenset()) <= LACKS
 
 
 async def test_a_reply_pings_nobody(rig: Rig) -> None:

@@ -35,6 +35,17 @@ class Client:
         return said
 
 
+def need_packages(*packages: str) -> str:
+    """Return the path of node. Without it or a package the test is skipped, or fails where engines are required."""
+    node = shutil.which("node")
+    if not node or not all((MODULES / package).exists() for package in packages):
+        problem = f"node with {' and '.join(packages)} is missing: see tests/fakes/clients"
+        if os.environ.get("FAWN_REQUIRE_ENGINES") == "1":
+            pytest.fail(problem)
+        pytest.skip(problem)
+    return node
+
+
 @asynccontextmanager
 async def running(
     script: str, url: str, connected: Callable[[], object], *packages: str, environment: Mapping[str, str] = {}
@@ -43,12 +54,7 @@ async def running(
 
     Without node or a package the test is skipped, or fails where FAWN_REQUIRE_ENGINES=1 wants them.
     """
-    node = shutil.which("node")
-    if not node or not all((MODULES / package).exists() for package in packages):
-        problem = f"node with {' and '.join(packages)} is missing: see tests/fakes/clients"
-        if os.environ.get("FAWN_REQUIRE_ENGINES") == "1":
-            pytest.fail(problem)
-        pytest.skip(problem)
+    node = need_packages(*packages)
     process = await asyncio.create_subprocess_exec(
         node, str(CLIENTS / script), url, stdout=asyncio.subprocess.PIPE, env={"NODE_PATH": str(MODULES), **environment}
     )

@@ -16,22 +16,23 @@ from uuid import uuid4
 import orjson
 from aiohttp import web
 
-from agent.messages import Kind, Thread
+from agent.messages import Thread
 from bot.api.caller import Caller, find_caller
 from bot.api.event_hub import EventHub
 from bot.api.event_json import Json, RunPosition
 from bot.api.event_streams import RunEvents
 from bot.api.langgraph import shapes
+from bot.api.langgraph.inputs import begin_run
 from bot.api.langgraph.shapes import GRAPH, assistant, parse_run_id, run_id
 from bot.api.langgraph.streams import MODES, LangGraphStream
 from bot.api.paths import THREAD_ID, path_thread
-from bot.api.posting import event_key, make_message, make_stop, take
+from bot.api.posting import make_stop
 from bot.api.read_models import not_found, own_conversation
 from bot.config.team import Right
 from bot.feature import Door
 from bot.http.event_stream import EventStream, last_event_id, streaming
 from bot.http.route import HttpProblem, Route, json_response, read_json
-from bot.storage import conversations, inbox, questions, runs, web_threads
+from bot.storage import conversations, inbox, runs, web_threads
 from bot.storage.api_keys import READ, THREADS
 from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
@@ -42,10 +43,6 @@ PAGE, MOST = 10, 100
 THREAD, RUN = "/threads/{thread}", "/threads/{thread}/runs/{run}"
 FROM_BEGIN = "-1"  # as Last-Event-ID
 BAD_BODY = HttpProblem(422, "bad_body", "The body is not an object of this kind.", "Use a client of LangGraph.")
-BUSY = HttpProblem(409, "busy", "A run of this thread is in progress.", "Wait for it, or send it with enqueue.")
-NO_ROLLBACK = HttpProblem(
-    *(422, "no_rollback", "A run cannot be undone."), "Use enqueue, interrupt or reject as multitask_strategy."
-)
 EXISTS = HttpProblem(409, "exists", "There is such a thread.", "Send if_exists: do_nothing to take it.")
 BAD_ID = HttpProblem(422, "bad_thread", "This cannot be the id of a thread.", "Send a UUID.")
 
@@ -277,29 +274,7 @@ class LangGraphEndpoints:
         """Take the input of a run as a message, or its command as an answer. Raises HttpProblem."""
         caller = await caller_of(self.door, request, THREADS, Right.TALK)
         thread, body = caller.thread(path_thread(request)), await read_object(request)
-        find = partial(_look, thread=thread)
-        exists, busy, asked = await self.door.store.run(find, durable=False)
-        if not exists and body.get("if_not_exists") != "create":
-            raise not_found("thread")
-        strategy = body.get("multitask_strategy") or "enqueue"
-        if strategy == "rollback":
-            raise NO_ROLLBACK
-        command = body.get("command")
-        if isinstance(command, dict) and command.get("resume") is not None:
-            if not asked:
-                raise not_found("open question")
-            for question, answer in shapes.answers_of(asked, command["resume"]):
-                key = event_key(thread, uuid4().hex)
-                row = await take(self.door, make_message(caller, thread, answer, key, Kind.CLICK, question.id))
-        else:
-            text = shapes.text_of_input(body.get("input"))
-            if busy and strategy == "reject":
-                raise BUSY
-            if busy and strategy == "interrupt":
-                await self.door.receive([make_stop(caller, thread)])
-            row = await take(self.door, make_message(caller, thread, text, event_key(thread, uuid4().hex)))
-        await self.door.store.run(partial(_note_graph, thread=thread), durable=False)
-        return caller, thread, row, body
+        return caller, thread, await begin_run(self.door, caller, thread, body), body
 
     async def _known_run(self, request: web.Request, scope: str = READ) -> tuple[Caller, Thread, InboxRow]:
         caller = await caller_of(self.door, request, scope)
@@ -358,12 +333,6 @@ class _End:
         await self._stream.wait()
 
 
-def _look(execute: Execute, thread: Thread) -> tuple[bool, bool, list[Any]]:
-    """Return whether there is the thread, whether a run of it is in progress, and its open questions."""
-    key = conversations.find_current(execute, thread)
-    return bool(key), bool(key and inbox.open_rows(execute, key)), questions.open_questions_at(execute, thread)
-
-
 def _find_run(execute: Execute, row: InboxRow) -> Any:
     known = inbox.find_row(execute, row.id)
     return runs.find_run(execute, known.run) if known and known.run else None
@@ -381,12 +350,6 @@ def _latest_message(execute: Execute, thread: Thread) -> InboxRow | None:
     rows = inbox.open_rows(execute, key) if key else []
     run = runs.latest_run(execute, key) if key else None
     return rows[-1] if rows else inbox.find_row(execute, run.id) if run else None
-
-
-def _note_graph(execute: Execute, thread: Thread) -> None:
-    """Note the graph at a thread: some clients list by it."""
-    note = {**web_threads.read_note(execute, thread), "graph_id": GRAPH, "assistant_id": GRAPH}
-    web_threads.write_note(execute, thread, note, time.time())
 
 
 def _head(thread: Thread, message: int, what: str) -> dict[str, str]:

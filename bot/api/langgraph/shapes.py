@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
+
+import orjson
 
 from agent.messages import Thread
 from agent.stored_json import Damaged
 from bot.api.event_json import Json, spell
+from bot.api.langgraph.message_keys import message_id
 from bot.http.route import HttpProblem
 from bot.storage import conversations, inbox, questions, runs, transcripts, web_threads
 from bot.storage.database import Execute
@@ -24,6 +28,7 @@ from bot.storage.states import EntryKind, InboxState, QuestionKind, RunState
 from bot.storage.transcripts import StoredEntry
 
 GRAPH = "fawn"
+NODE = "fawn"  # the only node of the graph
 MAX_MESSAGES = 1000  # of a thread, that its state has: the latest
 STATUSES = {
     RunState.QUEUED: "pending",
@@ -89,15 +94,15 @@ def thread_messages(execute: Execute, thread: Thread) -> list[Json]:
     found = [each for each in map(_message_of_entry, stored) if each]
     known = {each["id"] for each in found}
     for row in [*inbox.open_rows(execute, key)]:
-        if row.key not in known and (text := _text_of(row)):
-            found.append(human(row.key, text))
+        if (id := message_id(row.key)) not in known and (text := _text_of(row)):
+            found.append(human(id, text))
     return found
 
 
 def _message_of_entry(entry: StoredEntry) -> Json | None:
     match entry.kind:
         case EntryKind.MESSAGE | EntryKind.ANSWER if entry.author:
-            return human(entry.item.removeprefix("message:"), entry.text)
+            return human(message_id(entry.item.removeprefix("message:")), entry.text)
         case EntryKind.TEXT:
             return ai(entry.item.removeprefix("text:"), entry.text)
         case EntryKind.QUESTION | EntryKind.NOTICE:
@@ -124,10 +129,20 @@ def _interrupt_value(row: QuestionRow) -> Json:
     """
     if row.kind != QuestionKind.APPROVE:
         return {"kind": "ask", "question": spell(row.text), "options": row.options}
-    name = row.call.partition("(")[0].partition(" ")[0] or "call"
-    request = {"name": name, "args": {"call": row.call}, "description": spell(row.text)}
+    name, args = _parts_of_call(row.call)
+    request = {"name": name, "args": args, "description": f"{spell(row.text)}\n\n{row.call}"}
     review = {"action_name": name, "allowed_decisions": ["approve", "reject"]}
     return {"action_requests": [request], "review_configs": [review]}
+
+
+def _parts_of_call(call: str) -> tuple[str, Json]:
+    """Return name and arguments of a call as `agent.permissions.rules.describe_call` wrote it."""
+    name, _break, text = call.partition("\n")
+    with suppress(orjson.JSONDecodeError):
+        args = orjson.loads(text)
+        if isinstance(args, dict):
+            return name, args
+    return name or "call", {"call": call}
 
 
 def values(execute: Execute, thread: Thread) -> Json:
@@ -164,7 +179,7 @@ def state_json(execute: Execute, thread: Thread) -> Json | None:
     checkpoint["checkpoint_id"] = f"{thread.topic}-{len(messages)}"
     task = {"id": "fawn", "name": "ask", "error": None, "interrupts": asked, "checkpoint": None, "state": None}
     tasks = [{**task, "result": None}] if asked else []
-    next_: list[str] = ["ask"] if asked else []
+    next_: list[str] = ["ask"] if asked else [NODE] if found["status"] == "busy" else []
     rest = {"created_at": found["updated_at"], "parent_checkpoint": None, "tasks": tasks, "interrupts": asked}
     return {"values": found["values"], "next": next_, "checkpoint": checkpoint, "metadata": {}, **rest}
 
@@ -223,12 +238,25 @@ def answers_of(asked: Sequence[QuestionRow], resume: Any) -> list[tuple[Question
     return found
 
 
+def reason_of(resume: Any) -> str:
+    """Return why a person rejects a call, where they say so with their decision."""
+    if isinstance(resume, dict) and len(resume) == 1 and "decisions" not in resume:
+        [resume] = resume.values()  # of one question
+    value = _decision(resume)
+    text = value.get("message") if isinstance(value, dict) and value.get("type") == "reject" else None
+    return text if isinstance(text, str) and text.strip() and "\0" not in text else ""
+
+
+def _decision(value: Any) -> Any:
+    """Return the only decision of an answer as LangChain's clients write it; any other answer as it is."""
+    if isinstance(value, dict) and isinstance(decisions := value.get("decisions"), list) and len(decisions) == 1:
+        return decisions[0]
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
 def _answer_of(row: QuestionRow, value: Any) -> str:
     """Return an answer as a text; a decision about an approval as its option."""
-    if isinstance(value, dict) and isinstance(decisions := value.get("decisions"), list) and len(decisions) == 1:
-        value = decisions[0]
-    elif isinstance(value, list) and len(value) == 1:
-        value = value[0]
+    value = _decision(value)
     if isinstance(value, dict):
         kind = value.get("type")
         if row.kind == QuestionKind.APPROVE and kind in ("approve", "accept", "reject", "ignore"):

@@ -8,11 +8,10 @@ from typing import Any
 
 from agent.messages import Thread
 from bot.api.event_json import Json
-from bot.api.langgraph.shapes import STATUSES, ai, run_id, values
+from bot.api.langgraph.shapes import NODE, STATUSES, ai, run_id, values
 from bot.feature import Door
 from bot.http.event_stream import EventStream
 
-NODE = "fawn"
 MESSAGES = ("messages-tuple", "messages")  # asked for under the first name, sent under the second
 MODES = (*MESSAGES, "values", "updates", "custom", "events", "debug", "tasks", "checkpoints", "tools", "lifecycle")
 

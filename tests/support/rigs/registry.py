@@ -18,6 +18,7 @@ from tests.support.rigs.discord import DiscordRig
 from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.slack import SlackRig
 from tests.support.rigs.telegram import TelegramRig
+from tests.support.rigs.web import WebRig
 from tests.support.rigs.wecom import WeComRig
 
 __all__ = ["RIGS", "Box", "ConsoleRig", "Memory", "Rig", "TelegramRig", "deliver", "demanded", "listening", "until"]
@@ -30,6 +31,7 @@ RIGS: dict[str, type[Rig]] = {
     "feishu": FeishuRig,
     "slack": SlackRig,
     "telegram": TelegramRig,
+    "web": WebRig,
     "wecom": WeComRig,
 }
 

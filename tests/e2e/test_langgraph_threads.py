@@ -1,0 +1,245 @@
+"""LangGraph's own clients, unchanged, on the protocol of thread streams: Python, JavaScript, and React in Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import orjson
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.test_api import HTTP, add_key
+from tests.e2e.test_langgraph_sdk import ASK, WORDS, said, sdk
+from tests.e2e.test_plan import TODOS
+from tests.e2e.test_probes import address_of
+from tests.fakes.model import FakeModel
+from tests.fakes.node import CLIENTS, MODULES, need_packages, running
+from tests.fakes.server import until
+from tests.support.browser import Tab, chromium
+from tests.support.service_process import Service, ask, bash
+from tests.support.web_server import ClonedResponse, html, serve_site
+
+SECONDS = 60
+
+
+async def text_of(message: Any) -> str:
+    return str(await message.text)
+
+
+async def output_of(thread: Any) -> Any:
+    return await thread.output
+
+
+async def texts_of(thread: Any, count: int) -> list[str]:
+    """Read messages until there are so many. Nothing is read while only one of them is waited for."""
+    tasks: list[asyncio.Task[str]] = []
+    async for message in thread.messages:
+        tasks.append(asyncio.create_task(text_of(message)))
+        if len(tasks) == count:
+            break
+    return [*await asyncio.gather(*tasks)]
+
+
+async def test_a_stream_of_a_thread_in_python(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    async with asyncio.timeout(SECONDS * 2), sdk(service, key) as client:
+        async with client.threads.stream(assistant_id="fawn") as thread:
+            begun = await thread.run.start(input=said(ask(text=WORDS, tok_ms=3)))
+            texts = []
+            async for message in thread.messages:
+                texts.append(asyncio.create_task(text_of(message)))
+            assert [await each for each in texts] == [WORDS]
+            assert (await thread.output)["messages"][-1]["content"] == WORDS
+            id = thread.thread_id
+        run = await client.runs.get(id, begun["run_id"])
+        assert run["status"] == "success"
+        async with client.threads.stream(id, assistant_id="fawn") as thread:  # the end of the first run is told
+            await thread.run.start(input=said(ask(text="two", delay_ms=300)))
+            events = [event async for event in first_events(thread)]
+            assert (await thread.output)["messages"][-1]["content"] == "two"
+        kinds = [event["method"] for event in events]
+        assert kinds[0] == "lifecycle"
+        assert kinds[-1] == "lifecycle"
+        assert {"messages", "values", "updates"} <= {*kinds}
+        numbers = [event["seq"] for event in events]
+        assert numbers == sorted({*numbers})
+        assert len({event["event_id"] for event in events}) == len(events)
+
+
+async def first_events(thread: Any) -> Any:
+    async for event in thread.events:
+        yield event
+        if event["method"] == "lifecycle" and event["params"]["data"]["event"] != "running":
+            return
+
+
+async def test_a_question_in_a_stream_of_a_thread(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    async with asyncio.timeout(SECONDS * 2), sdk(service, key) as client:
+        async with client.threads.stream(assistant_id="fawn") as thread:
+            await thread.run.start(input=said(ask(steps=[{"calls": [ASK]}], text="thanks")))
+            await until(lambda: thread.interrupted, what="the question")
+            assert thread.interrupts[0]["value"]["question"] == "Which?"
+            thread.interrupts.append({"interrupt_id": "of-another", "value": None, "namespace": []})
+            with pytest.raises(RuntimeError, match="no_such_interrupt"):
+                await thread.run.respond("Blue", interrupt_id="of-another")
+            await thread.run.respond("Blue", interrupt_id=thread.interrupts[0]["interrupt_id"])
+            assert (await output_of(thread))["messages"][-1]["content"] == "thanks"
+        state = await client.threads.get_state(thread.thread_id)
+        assert (state["next"], state["tasks"]) == ([], [])
+
+
+async def test_a_run_that_fails_raises(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    async with (
+        asyncio.timeout(SECONDS * 2),
+        sdk(service, key) as client,
+        client.threads.stream(assistant_id="fawn") as thread,
+    ):
+        await thread.run.start(input=said(ask(errors=[400] * 9)))
+        with pytest.raises(RuntimeError, match="Run errored"):
+            await thread.output
+        with pytest.raises(RuntimeError, match="invalid_argument"):
+            await thread.run.start(input=None)
+
+
+async def test_a_stream_of_a_thread_in_javascript(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    await until(lambda: bool(address_of(service)), what="the listener")
+    requests = {"words": ask(text=WORDS, tok_ms=3), "question": ask(steps=[{"calls": [ASK]}], text="thanks")}
+    environment = {"FAWN_KEY": key, "REQUESTS": orjson.dumps(requests).decode()}
+    script, package = "langgraph_threads.js", "@langchain/langgraph-sdk"
+    async with running(script, address_of(service), lambda: True, package, environment=environment) as client:
+        found = {}
+        while "answered" not in found:
+            line = await client.says()
+            assert line["name"] != "failed", line
+            found[line["name"]] = line["value"]
+    assert found["output"] == [requests["words"], WORDS]
+    assert (found["texts"], found["status"]) == ([WORDS], "success")
+    assert (found["asked"], found["answered"]) == ("Which?", "thanks")
+
+
+# ------------------------------------------------------------ @langchain/react in Chromium
+
+
+@pytest.fixture
+async def react(start: Start, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[tuple[Service, Tab]]]]:
+    """`await react(section={…})` returns a running service, and a tab with a chat of `useStream`."""
+    script = await bundle("react_page.jsx", tmp_path)
+    async with serve_site() as site, chromium(tmp_path / "profile") as browser:
+        site.pages["/"] = html(
+            '<!doctype html><meta charset="utf-8"><div id="root"></div><script src="/app.js"></script>'
+        )
+        site.pages["/app.js"] = ClonedResponse(text=script, content_type="text/javascript")
+        site.pages["/favicon.ico"] = ClonedResponse(text="")
+        origin = f"http://127.0.0.1:{site.port}"
+
+        async def begin(thread: str = "", **settings: object) -> tuple[Service, Tab]:
+            service = await start(http={**HTTP, "origins": [origin]}, **settings)
+            key = await add_key(service, "ci", "telegram/7")
+            await until(lambda: bool(address_of(service)), what="the listener")
+            query = urlencode({"api": address_of(service), "key": key} | ({"thread": thread} if thread else {}))
+            tab = await browser.tab(f"{origin}/?{query}")
+            await tab.until("document.querySelector('#text')")
+            return service, tab
+
+        yield begin
+
+
+async def test_a_chat_of_react_shows_text_as_it_comes(react: Any) -> None:
+    _service, tab = await react()
+    await tab.send(ask(steps=[{"calls": [TODOS]}], text=WORDS, tok_ms=40))
+    await tab.until("document.querySelector('.ai')?.innerText.includes('word3')", what="the first words")
+    assert await tab.text("#state") == "loading"
+    await idle(tab)
+    assert await shown(tab) == [("human", ask(steps=[{"calls": [TODOS]}], text=WORDS, tok_ms=40)), ("ai", WORDS)]
+    await tab.send(ask(text="two"))
+    await tab.until("document.querySelectorAll('.ai').length === 2")
+    await idle(tab)
+    before = await shown(tab)
+    assert [kind for kind, _text in before] == ["human", "ai", "human", "ai"]
+    address = await tab.eval("location.href")
+    await tab.go(f"{address}&thread={await tab.text('#thread')}")
+    await tab.until("document.querySelectorAll('.ai').length === 2", what="the thread after a reload")
+    assert await shown(tab) == before
+    await tab.send(ask(text="three"))
+    await tab.until("document.querySelectorAll('.ai').length === 3", what="an answer after a reload")
+    await idle(tab)
+    assert (await shown(tab))[-1] == ("ai", "three")
+    assert tab.problems == []
+
+
+async def test_a_reload_of_react_follows_the_run_in_progress(react: Any) -> None:
+    _service, tab = await react()
+    await tab.send(ask(text=WORDS, tok_ms=150))
+    await tab.until("document.querySelector('.ai')?.innerText.includes('word2')")
+    address = await tab.eval("location.href")
+    await tab.go(f"{address}&thread={await tab.text('#thread')}")
+    await tab.until(f"document.querySelector('.ai')?.innerText === {json.dumps(WORDS)}", what="the rest")
+    await idle(tab)
+    assert [kind for kind, _text in await shown(tab)] == ["human", "ai"]
+
+
+async def test_a_question_and_a_stop_in_react(react: Any) -> None:
+    _service, tab = await react()
+    await tab.send(ask(steps=[{"calls": [ASK]}], text="thanks"))
+    await tab.until("document.querySelector('#question')?.innerText === 'Which?'")
+    await tab.click("#answer")
+    await tab.until("[...document.querySelectorAll('.ai')].at(-1)?.innerText === 'thanks'")
+    await idle(tab)
+    assert await tab.count("#question") == 0
+    await tab.send(ask(text="late", delay_ms=60000))
+    await tab.until("document.querySelector('#stop')")
+    await tab.until("document.querySelectorAll('.human').length === 3", what="the run, with its message")
+    await tab.click("#stop")
+    await idle(tab)
+    assert await tab.text("#error") == ""
+    await tab.send(ask(text="after"))
+    await tab.until("[...document.querySelectorAll('.ai')].at(-1)?.innerText === 'after'")
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize(("button", "result"), [("#approve", "made"), ("#deny", "did not approve")])
+async def test_an_approval_in_react(react: Any, model: FakeModel, button: str, result: str) -> None:
+    _service, tab = await react(sandbox={"provider": "local"}, permissions={"ask": ["bash"]})
+    await tab.send(ask(steps=[bash("echo ma''de")], text="finished"))
+    await tab.until("document.querySelector('#question')?.innerText.includes(\"echo ma''de\")", what="the exact call")
+    await tab.click(button)
+    await tab.until("[...document.querySelectorAll('.ai')].at(-1)?.innerText === 'finished'")
+    await idle(tab)
+    assert await tab.count("#question") == 0
+    [shown_to_model] = [m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"]
+    assert result in str(shown_to_model).lower()
+
+
+async def idle(tab: Tab) -> None:
+    await tab.until("document.querySelector('#state').innerText === 'idle'", what="the end of the run")
+
+
+async def shown(tab: Tab) -> list[tuple[str, str]]:
+    found = await tab.eval("[...document.querySelectorAll('p')].map((p) => [p.className, p.innerText])")
+    return [(kind, text) for kind, text in found]
+
+
+async def bundle(name: str, folder: Path) -> str:
+    """Return a page's script, in one file with what it imports. Skips where esbuild is missing."""
+    need_packages("esbuild", "@langchain/react", "react-dom")
+    out = folder / "app.js"
+    process = await asyncio.create_subprocess_exec(
+        *(f"{MODULES}/.bin/esbuild", str(CLIENTS / name), "--bundle", f"--outfile={out}", "--jsx=automatic"),
+        '--define:process.env.NODE_ENV="production"',
+        env={"NODE_PATH": str(MODULES), "PATH": os.environ["PATH"]},
+    )
+    assert await process.wait() == 0
+    return out.read_text()

@@ -13,6 +13,8 @@ T = TypeVar("T")
 ROWS_AT_ONCE = 50  # in one statement
 MAX_ID_DIGITS = 18  # what SQLite can compare
 
+MAX_ROW = 1 << 62  # greater than the number of each row
+
 
 def read_rows(execute: Execute, kind: type[T], sql: str, **values: Any) -> list[T]:
     """Run a statement and return its rows as `kind`. Columns that are not fields are ignored."""

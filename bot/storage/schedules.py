@@ -113,13 +113,15 @@ def count_schedules(execute: Execute, channel: str, owner: str) -> int:
     return int(execute(sql, {"channel": channel, "owner": owner})[0]["n"])
 
 
-def list_owned(execute: Execute, channel: str, owner: str) -> list[ScheduleRow]:
-    """Return the schedules of a person that have not ended."""
+def list_owned(
+    execute: Execute, channel: str, owner: str, after: int = 0, limit: int = MAX_LISTED
+) -> list[ScheduleRow]:
+    """Return the schedules of a person that have not ended, behind this number."""
     sql = (
-        f"SELECT * FROM schedules WHERE channel=:channel AND owner=:owner AND {_KEPT} AND changes=0"
-        f" ORDER BY id LIMIT {MAX_LISTED}"
+        f"SELECT * FROM schedules WHERE channel=:channel AND owner=:owner AND id>:after AND {_KEPT} AND changes=0"
+        " ORDER BY id LIMIT :limit"
     )
-    return read_rows(execute, ScheduleRow, sql, channel=channel, owner=owner)
+    return read_rows(execute, ScheduleRow, sql, channel=channel, owner=owner, after=after, limit=limit)
 
 
 def list_everybodys(execute: Execute, after: int, limit: int) -> list[ScheduleRow]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.messages import Author, Requester, Thread
 from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row, read_rows
+from bot.storage.rows import MAX_ROW, insert_row, read_row, read_rows
 from bot.storage.runs import LATEST_RUN
 from bot.storage.states import OPEN_RUN, OPEN_TASK, InboxState, RunState, TaskKind, TaskState
 
@@ -101,10 +101,12 @@ def find_started(execute: Execute, key: str) -> TaskRow | None:
     return read_row(execute, TaskRow, f"{_ROWS} WHERE t.key=:key", key=key)
 
 
-def list_of_person(execute: Execute, channel: str, person: str) -> list[TaskRow]:
-    """Return the latest tasks of a person, the newest first."""
-    sql = f"{_ROWS} WHERE t.channel=:channel AND t.person=:person ORDER BY t.id DESC LIMIT {MAX_LISTED}"
-    return read_rows(execute, TaskRow, sql, channel=channel, person=person)
+def list_of_person(
+    execute: Execute, channel: str, person: str, before: int = MAX_ROW, limit: int = MAX_LISTED
+) -> list[TaskRow]:
+    """Return the latest tasks of a person before this number, the newest first."""
+    sql = f"{_ROWS} WHERE t.channel=:channel AND t.person=:person AND t.id<:before ORDER BY t.id DESC LIMIT :limit"
+    return read_rows(execute, TaskRow, sql, channel=channel, person=person, before=before, limit=limit)
 
 
 def list_of_chat(execute: Execute, chat: Thread) -> list[TaskRow]:

@@ -13,7 +13,7 @@ from bot.storage.conversations import current_conversation
 from bot.storage.database import Execute
 from bot.storage.dialect import LIKE
 from bot.storage.feedback import feedback_of_run
-from bot.storage.rows import insert_row, insert_rows, read_rows
+from bot.storage.rows import MAX_ROW, insert_row, insert_rows, read_rows
 from bot.storage.states import EntryKind
 
 MAX_WORDS = 5
@@ -25,7 +25,8 @@ _WORD = "(" + " OR ".join(rf"t.text {LIKE} :word{{0}}{case} ESCAPE '\'" for case
 _WORDS = " AND ".join(_WORD.format(number) for number in range(MAX_WORDS))
 _SEARCH = (
     "SELECT t.*, c.title FROM conversations c JOIN transcript t ON t.conversation=c.key"
-    f" WHERE c.thread>=:first AND c.thread<=:last AND t.kind IN ({_KINDS}) AND {_WORDS} ORDER BY t.id DESC LIMIT :limit"
+    f" WHERE c.thread>=:first AND c.thread<=:last AND t.kind IN ({_KINDS}) AND t.id<:before"
+    f" AND {_WORDS} ORDER BY t.id DESC LIMIT :limit"
 )
 
 
@@ -77,15 +78,17 @@ def add_entries(execute: Execute, conversation: str, run: int, entries: Iterable
 
 
 def search_chat(
-    execute: Execute, thread: Thread, words: Sequence[str], limit: int, *, topics: bool
+    execute: Execute, thread: Thread, words: Sequence[str], limit: int, *, topics: bool, before: int = MAX_ROW
 ) -> list[StoredEntry]:
     """Return the entries of a thread that contain all words, newest first; with `topics`, of its whole chat.
+
+    Only those before the number `before` are returned.
 
     Words beyond MAX_WORDS are ignored. Parts of words count, so that scripts without spaces can be searched.
     """
     first = f"{str(thread).rpartition('/')[0]}/" if topics else str(thread)
     last = f"{first}~" if topics else first  # an address is ASCII, and its parts are quoted
-    values: dict[str, Any] = {"first": first, "last": last, "limit": limit}
+    values: dict[str, Any] = {"first": first, "last": last, "limit": limit, "before": before}
     for number in range(MAX_WORDS):
         word = words[number] if number < len(words) else ""
         cases = [word] if word.isascii() else [word.lower(), word.upper(), word.capitalize()]

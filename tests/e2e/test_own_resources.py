@@ -65,12 +65,12 @@ async def test_threads_are_begun_named_found_repeated_and_deleted(start: Start) 
         async with client_of(service, theirs) as other:
             for method in ("PATCH", "DELETE"):
                 assert (await request(other, method, "/v1/threads/t1", {"title": "mine"}))[0] == 404
-            assert (await get(other, "/v1/search?q=zebra"))[1] == {"entries": []}
+            assert (await get(other, "/v1/search?q=zebra"))[1] == {"entries": [], "next": None}
         assert await request(client, "DELETE", "/v1/threads/t1") == (204, {})
         assert (await get(client, "/v1/threads/t1"))[0] == 404
         assert (await request(client, "DELETE", "/v1/threads/t1"))[0] == 404
         await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='forget-thread'"), 30, "the deletion")
-        assert (await get(client, "/v1/search?q=zebra"))[1] == {"entries": []}
+        assert (await get(client, "/v1/search?q=zebra"))[1] == {"entries": [], "next": None}
         _status, sent = await post(client, "/v1/threads/t1/messages", {"text": ask(text="anew")})
         await finished_run(client, sent["id"])
         _status, thread = await get(client, "/v1/threads/t1")
@@ -106,7 +106,7 @@ async def test_schedules_are_changed_as_the_command_does(telegram: FakeTelegram,
         ran = await wait_for(client, "/v1/schedules", lambda found: (found["schedules"][0]["last"] or {}).get("run"))
         assert ran["schedules"][0]["last"]["run"]
         assert (await request(client, "DELETE", path))[1]["schedule"] is None
-        assert (await get(client, "/v1/schedules"))[1] == {"schedules": []}
+        assert (await get(client, "/v1/schedules"))[1] == {"schedules": [], "next": None}
         assert (await post(client, f"{path}/pause", {}))[0] == 404
     kinds = [row[0] for row in service.rows("SELECT CAST(body AS TEXT) FROM audit") if "schedule.changed" in row[0]]
     assert [each for verb in ("pause", "resume", "delete") for each in kinds if f'"action":"{verb}"' in each]
@@ -161,3 +161,24 @@ async def test_choices_tasks_and_usage(start: Start) -> None:
         assert (await post(client, f"/v1/tasks/{ended}/cancel", {}))[0] == 409
         assert (await post(client, f"/v1/tasks/{other}/cancel", {}))[0] == 404
         assert (await post(client, f"/v1/tasks/{other}/retry", {}))[0] == 404
+
+
+async def test_lists_of_ones_own_have_pages(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    task = {"name": "", "language": "", "guest": 0, "private": 1, "conversation": "", "what": "x", "follow_up": ""}
+    task |= {"kind": "agent", "state": "done", "channel": "web", "person": "telegram:7", "created": time.time()}
+    mine = [
+        fill(service, "tasks", key=f"k{number}", thread="web//telegram%3A7/t", title="Look", **task)
+        for number in range(120)
+    ]
+    async with client_of(service, key) as client:
+        found, cursor = [], ""
+        while cursor is not None:
+            status, page = await get(client, f"/v1/tasks?cursor={cursor}")
+            assert (status, len(page["tasks"]) <= 50) == (200, True)
+            found += [each["id"] for each in page["tasks"]]
+            cursor = page["next"]
+        assert found == mine[::-1]
+        for path in ("/v1/schedules", "/v1/search"):
+            assert (await get(client, f"{path}?q=x&cursor=broken"))[0] == 400

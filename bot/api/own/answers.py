@@ -88,13 +88,15 @@ class OwnSchedules:
     """The schedules of the person."""
 
     schedules: list[ScheduleAnswer]
+    next: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTasks:
-    """The latest background tasks of the person."""
+    """The background tasks of the person, the newest first."""
 
     tasks: list[TaskAnswer]
+    next: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +155,10 @@ class FoundEntry:
 
 @dataclass(frozen=True, slots=True)
 class FoundList:
-    """What was found, the newest first; up to 50 entries."""
+    """What was found, the newest first."""
 
     entries: list[FoundEntry]
+    next: str | None
 
 
 @dataclass(frozen=True, slots=True)

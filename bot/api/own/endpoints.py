@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,11 @@ class OwnEndpoints:
                 *("DELETE", "/v1/memory/{memory}", self._forget),
                 spec=Spec("Forget a memory", Forgotten, problems=(404,)),
             ),
-            read("/v1/schedules", self._schedules, spec=Spec("One's schedules", OwnSchedules)),
+            read(
+                "/v1/schedules",
+                self._schedules,
+                spec=Spec("One's schedules", OwnSchedules, query=(CURSOR,), problems=(400,)),
+            ),
             act(f"{schedule}/pause", partial(self._change_schedule, verb="pause"), spec=changed("Pause a schedule")),
             act(f"{schedule}/resume", partial(self._change_schedule, verb="resume"), spec=changed("Resume a schedule")),
             Route(
@@ -91,7 +96,11 @@ class OwnEndpoints:
                 self._run_schedule,
                 spec=Spec("Run a schedule now", Begun, 202, problems=(404, 429)),
             ),
-            read("/v1/tasks", self._tasks, spec=Spec("One's background tasks", OwnTasks)),
+            read(
+                "/v1/tasks",
+                self._tasks,
+                spec=Spec("One's background tasks", OwnTasks, query=(CURSOR,), problems=(400,)),
+            ),
             act(
                 "/v1/tasks/{task}/cancel",
                 self._cancel_task,
@@ -194,10 +203,13 @@ class OwnEndpoints:
 
     async def _schedules(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, READ)
+        [after] = read_cursor(request, (0,))
 
         def look(execute: Execute) -> OwnSchedules:
-            rows = [row for each in accounts_of(caller) for row in schedules.list_owned(execute, *each)]
-            return OwnSchedules([schedule_answer(execute, row, caller) for row in rows])
+            found = [schedules.list_owned(execute, *each, after, PAGE + 1) for each in accounts_of(caller)]
+            rows = sorted(itertools.chain(*found), key=lambda row: row.id)
+            more = make_cursor(rows[PAGE - 1].id) if len(rows) > PAGE else None
+            return OwnSchedules([schedule_answer(execute, row, caller) for row in rows[:PAGE]], more)
 
         return read_response(request, await self._store(look))
 
@@ -225,10 +237,13 @@ class OwnEndpoints:
 
     async def _tasks(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, READ)
+        [before] = read_cursor(request, (MOST,))
 
         def look(execute: Execute) -> OwnTasks:
-            rows = [row for each in accounts_of(caller) for row in tasks.list_of_person(execute, *each)]
-            return OwnTasks([task_answer(execute, row, caller) for row in sorted(rows, key=lambda row: -row.id)])
+            found = [tasks.list_of_person(execute, *each, before, PAGE + 1) for each in accounts_of(caller)]
+            rows = sorted(itertools.chain(*found), key=lambda row: -row.id)
+            more = make_cursor(rows[PAGE - 1].id) if len(rows) > PAGE else None
+            return OwnTasks([task_answer(execute, row, caller) for row in rows[:PAGE]], more)
 
         return read_response(request, await self._store(look))
 

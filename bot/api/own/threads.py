@@ -12,6 +12,7 @@ from uuid import uuid4
 from agent.messages import Kind, Thread
 from bot.api.bodies import checked_text, text_field
 from bot.api.caller import Caller, find_caller
+from bot.api.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
 from bot.api.own.answers import FoundEntry, FoundList, NewThread, Retried, ThreadAnswer, ThreadTitle
 from bot.api.paths import BAD_THREAD, THREAD_ID, path_number, path_thread
 from bot.api.posting import make_message, offer
@@ -29,7 +30,7 @@ from bot.storage.states import RunState
 if TYPE_CHECKING:
     from aiohttp import web
 
-MAX_TITLE_CHARS, MAX_FOUND = 200, 50
+MAX_TITLE_CHARS = 200
 WORDS = Query("q", "words: entries that have all of them are found")
 NO_WORDS = HttpProblem(400, "bad_query", "`q` has no words.", "Send ?q=WORDS.")
 EXISTS = HttpProblem(409, "exists", "There is such a thread.", "Choose another id, or post to it.")
@@ -64,7 +65,7 @@ class ThreadChanges:
             ),
             Route(
                 *("GET", "/v1/search", self._search),
-                spec=Spec("Find what was said", FoundList, query=(WORDS,), problems=(400,)),
+                spec=Spec("Find what was said", FoundList, query=(WORDS, CURSOR), problems=(400,)),
             ),
             Route(
                 *("POST", "/v1/runs/{run}/retry", self._retry),
@@ -117,9 +118,11 @@ class ThreadChanges:
         words = request.query.get(WORDS.name, "").replace("\0", " ").split()
         if not words:
             raise NO_WORDS
-        search = partial(transcripts.search_chat, thread=caller.thread("x"), words=words, limit=MAX_FOUND, topics=True)
-        found = await self.door.store.run(partial(_search, search=search), durable=False)
-        return read_response(request, FoundList(found))
+        [before] = read_cursor(request, (MOST,))
+        where = partial(transcripts.search_chat, thread=caller.thread("x"), words=words, topics=True, before=before)
+        found = await self.door.store.run(partial(_search, search=partial(where, limit=PAGE + 1)), durable=False)
+        more = make_cursor(found[PAGE - 1].id) if len(found) > PAGE else None
+        return read_response(request, FoundList(found[:PAGE], more))
 
     async def _retry(self, request: web.Request) -> web.Response:
         """Send the command `/retry`, as the button below an answer does."""

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from uuid import uuid4
 
@@ -19,6 +18,7 @@ from agent.blocks import Approve, Ask, Block, Failed, File, Notice, Plan, PlanIt
 Json = dict[str, Any]
 WAIT_SECONDS = 1.0  # before a stream that was cut is continued
 QUIET_SECONDS = 60.0  # without anything, also without a heartbeat, after which a stream counts as cut
+BLOCKS: dict[str, Any] = {"text": Text, "step": Step, "file": File, "notice": Notice, "failed": Failed}
 LOST = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 
 
@@ -63,9 +63,7 @@ class Fawn:
         self._http = await self._stack.enter_async_context(session)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self._stack.aclose()
 
     async def ask(
@@ -183,21 +181,14 @@ def read_question(data: Json) -> Ask | Approve:
 def read_blocks(name: str, data: Json) -> list[Block]:
     """Return the blocks of an event; those of a snapshot replace what was shown."""
     match name:
-        case "text":
-            return [Text(data["delta"], data["part"], data["replace"])]
-        case "step":
-            return [Step(**{field: data[field] for field in Step.__slots__})]
+        case "text" | "step" | "file" | "notice" | "failed":  # their data has the fields of the block
+            kind = BLOCKS[name]
+            return [kind(**{field: data[field] for field in kind.__slots__})]
         case "plan":
             return [Plan(tuple(PlanItem(**item) for item in data["items"]))]
         case "question":
             return [read_question(data)]
-        case "file":
-            return [File(data["path"], data["caption"])]
-        case "notice":
-            return [Notice(data["kind"], data["text"], data["kept"])]
-        case "failed":
-            return [Failed(data["what"], data["what_to_do"])]
         case "snapshot":
-            steps = [Step(**{field: step[field] for field in Step.__slots__}) for step in data["steps"]]
+            steps = [block for step in data["steps"] for block in read_blocks("step", step)]
             return [*steps, *(Text(each["text"], each["part"], replace=True) for each in data["texts"])]
     return []

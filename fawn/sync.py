@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
+
+from anyio.from_thread import start_blocking_portal
 
 from agent.blocks import Block
 from fawn.client import Answer, Fawn
-
-T = TypeVar("T")
 
 
 class FawnSync:
@@ -20,25 +18,16 @@ class FawnSync:
 
     def __init__(self, *, url: str = "", key: str = "", config: str | Path = "") -> None:
         self._fawn = Fawn(url=url, key=key, config=config)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fawn", daemon=True)
 
     def __enter__(self) -> FawnSync:
-        self._thread.start()
-        try:
-            self._wait(self._fawn.__aenter__())
-        except BaseException:
-            self._end()
-            raise
+        with ExitStack() as stack:
+            self._portal = stack.enter_context(start_blocking_portal())
+            stack.enter_context(self._portal.wrap_async_context_manager(self._fawn))
+            self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._wait(self._fawn.__aexit__(None, None, None))
-        finally:
-            self._end()
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
 
     def ask(self, text: str, **more: Any) -> Iterator[Block | Answer]:
         """Yield the blocks of the answer, and at last the Answer. Raises FawnError."""
@@ -50,24 +39,15 @@ class FawnSync:
 
     def stop(self, run: int = 0) -> None:
         """Stop a run, or the latest one."""
-        self._wait(self._fawn.stop(run))
+        self._portal.call(self._fawn.stop, run)
 
     def download(self, url: str, target: str | Path) -> Path:
         """Save a file of an Answer."""
-        return self._wait(self._fawn.download(url, target))
+        return self._portal.call(self._fawn.download, url, target)
 
     def _iterate(self, blocks: AsyncIterator[Block | Answer]) -> Iterator[Block | Answer]:
-        while (block := self._wait(_next(blocks))) is not None:
+        async def following() -> Block | Answer | None:
+            return await anext(blocks, None)
+
+        while (block := self._portal.call(following)) is not None:
             yield block
-
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def _end(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-async def _next(blocks: AsyncIterator[Block | Answer]) -> Block | Answer | None:
-    return await anext(blocks, None)

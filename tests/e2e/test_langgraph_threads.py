@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import aiohttp
 import orjson
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.test_api import HTTP, add_key
+from tests.e2e.test_api import HTTP, add_key, client_of
 from tests.e2e.test_langgraph_sdk import ASK, WORDS, said, sdk
 from tests.e2e.test_plan import TODOS
 from tests.e2e.test_probes import address_of
@@ -22,10 +23,12 @@ from tests.fakes.model import FakeModel
 from tests.fakes.node import CLIENTS, MODULES, need_packages, running
 from tests.fakes.server import until
 from tests.support.browser import Tab, chromium
+from tests.support.event_client import read_events
 from tests.support.service_process import Service, ask, bash
 from tests.support.web_server import ClonedResponse, html, serve_site
 
 SECONDS = 60
+Json = dict[str, Any]
 
 
 async def text_of(message: Any) -> str:
@@ -243,3 +246,134 @@ async def bundle(name: str, folder: Path) -> str:
     )
     assert await process.wait() == 0
     return out.read_text()
+
+
+# ------------------------------------------------------------ the wire itself
+
+
+async def read_frames(
+    client: aiohttp.ClientSession, body: Json, frames: list[Json], until: Callable[[Json], bool]
+) -> None:
+    """Read frames of the thread t until one is as wanted, or the stream ends."""
+    async with client.post("/threads/t/stream/events", json=body) as answer:
+        async for event in read_events(answer):
+            if event.name:
+                assert (event.data["method"], event.id) == (event.name, f"{event.data['seq']}")
+                frames.append(event.data)
+                if until(event.data):
+                    return
+
+
+def is_end(frame: Json) -> bool:
+    return frame["method"] == "lifecycle" and frame["params"]["data"]["event"] != "running"
+
+
+def shown_texts(frames: Sequence[Json]) -> dict[str, str]:
+    """Return what a client shows of the messages."""
+    texts, current = dict[str, str](), ""
+    for data in [frame["params"]["data"] for frame in frames if frame["method"] == "messages"]:
+        if data["event"] == "message-start":
+            current = data["id"]
+            texts[current] = ""
+        elif data["event"] == "content-block-delta":
+            texts[current] += data["delta"]["text"]
+    return texts
+
+
+async def start_run(client: aiohttp.ClientSession, text: str) -> Json:
+    params = {"assistant_id": "fawn", "input": said(text)}
+    async with client.post("/threads/t/commands", json={"id": 1, "method": "run.start", "params": params}) as answer:
+        found: Json = await answer.json()
+        assert (answer.status, found["type"]) == (200, "success"), found
+        return found
+
+
+async def test_a_stream_of_a_thread_goes_on_over_a_restart(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    await until(lambda: bool(address_of(service)), what="the listener")
+    body: Json = {"channels": ["messages", "lifecycle"]}
+    frames: list[Json] = []
+    async with client_of(service, key) as client:
+        await start_run(client, ask(text=WORDS, tok_ms=40))
+        await read_frames(client, body, frames, lambda _frame: "word5 " in "".join(shown_texts(frames).values()))
+    await service.restart()
+    await until(lambda: bool(address_of(service)), what="the listener")
+    async with client_of(service, key) as client, asyncio.timeout(SECONDS):
+        await read_frames(client, {**body, "since": frames[-1]["seq"]}, frames, is_end)
+        numbers = [frame["seq"] for frame in frames]
+        assert numbers == sorted(numbers)
+        assert [*shown_texts(frames).values()][-1] == WORDS
+        assert frames[-1]["params"]["data"]["event"] == "completed"
+        again: list[Json] = []
+        await read_frames(client, {**body, "since": 0}, again, is_end)  # from what is stored
+        assert [*shown_texts(again).values()][-1] == WORDS
+        assert again[-1]["event_id"] == frames[-1]["event_id"]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_two_streams_of_a_client_have_the_same_frames_and_a_revoked_key_ends_them(start: Start) -> None:
+    service = await start(http=HTTP, sandbox={"provider": "local"})
+    key = await add_key(service, "ci", "telegram/7")
+    await until(lambda: bool(address_of(service)), what="the listener")
+    many, few = list[Json](), list[Json]()
+    async with client_of(service, key) as client, asyncio.timeout(SECONDS):
+        await start_run(client, ask(steps=[bash("echo made")], text="two streams", tok_ms=20))
+        channels = ["messages", "lifecycle", "tools", "custom:step", "values"]
+        await asyncio.gather(
+            read_frames(client, {"channels": channels}, many, is_end),
+            read_frames(client, {"channels": ["lifecycle", "tools"], "namespaces": [[]]}, few, is_end),
+        )
+        kinds = {frame["event_id"]: frame["params"]["data"] for frame in many}
+        assert [kinds[frame["event_id"]] for frame in few] == [frame["params"]["data"] for frame in few]
+        assert {"tools", "custom", "values"} <= {frame["method"] for frame in many}
+        ended = asyncio.create_task(read_frames(client, {"channels": ["values"]}, [], lambda _frame: False))
+        code, _text = await service.fawn("key", "revoke", "ci")
+        assert code == 0
+        await ended
+
+
+BAD_STREAMS: list[Any] = [
+    {},
+    {"channels": []},
+    {"channels": "values"},
+    {"channels": ["nothing"]},
+    {"channels": ["values"], "since": -1},
+    {"channels": ["values"], "since": True},
+    {"channels": ["values"], "since": "1"},
+    {"channels": ["values"], "namespaces": "x"},
+    {"channels": ["values"] * 100},
+    [],
+]
+INVALID = "invalid_argument"
+BAD_COMMANDS: list[Any] = [
+    ({"id": 1, "method": "run.start", "params": {"input": {"messages": []}}}, INVALID),
+    (
+        {"id": 1, "method": "run.start", "params": {"input": said("x"), "multitaskStrategy": "rollback"}},
+        "invalid_argument",
+    ),
+    ({"id": 1, "method": "input.respond", "params": {"interrupt_id": "x", "response": "y"}}, "no_such_interrupt"),
+    ({"id": 1, "method": "input.respond", "params": {"responses": [{}]}}, INVALID),
+    ({"id": 1, "method": "input.respond", "params": {"responses": 7}}, INVALID),
+    ({"id": 1, "method": "state.fork", "params": {}}, "unknown_command"),
+    ({"id": "1", "method": "run.start"}, INVALID),
+    ({}, INVALID),
+]
+
+
+async def test_what_cannot_be_asked_for_is_refused_and_nothing_is_stored(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    await until(lambda: bool(address_of(service)), what="the listener")
+    async with client_of(service, key) as client, client_of(service, "wrong") as nobody:
+        for body in BAD_STREAMS:
+            async with client.post("/threads/t/stream/events", json=body) as answer:
+                assert answer.status == 422, body
+        for command, error in BAD_COMMANDS:
+            async with client.post("/threads/t/commands", json=command) as answer:
+                found = await answer.json()
+                assert (answer.status, found["type"], found["error"]) == (200, "error", error), command
+        for path in ("stream/events", "commands"):
+            async with nobody.post(f"/threads/t/{path}", json={"channels": ["values"]}) as answer:
+                assert answer.status == 401
+    assert service.rows("SELECT count(*) FROM inbox") == [(0,)]

@@ -30,7 +30,7 @@ from bot.http.listener import listening
 from bot.service.web_channel import WebChannel, WebReply
 from bot.service.web_files import WebFiles
 from bot.storage import conversations, inbox, people
-from bot.storage.database import Execute
+from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from channels.base import Channel, Receipt, SentMessage, SentMessages
 from tests.support.rehearsed_database import RehearsedDatabase
@@ -82,7 +82,7 @@ class WebRig(FakeRig):
     can = frozenset(["redelivery", "once", "uploads"])
     lacks = frozenset(["prefix"])
 
-    def __init__(self, store: RehearsedDatabase, folder: Path) -> None:
+    def __init__(self, store: Database, folder: Path) -> None:
         super().__init__(self._connect_web)
         self._store, self._folder = store, folder
         self._client = aiohttp.ClientSession()

@@ -265,7 +265,7 @@ async def read_frames(
 
 
 def is_end(frame: Json) -> bool:
-    return frame["method"] == "lifecycle" and frame["params"]["data"]["event"] != "running"
+    return bool(frame["method"] == "lifecycle" and frame["params"]["data"]["event"] != "running")
 
 
 def shown_texts(frames: Sequence[Json]) -> dict[str, str]:

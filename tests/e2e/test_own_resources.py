@@ -173,7 +173,8 @@ async def test_lists_of_ones_own_have_pages(start: Start) -> None:
         for number in range(120)
     ]
     async with client_of(service, key) as client:
-        found, cursor = [], ""
+        found: list[int] = []
+        cursor: Any = ""
         while cursor is not None:
             status, page = await get(client, f"/v1/tasks?cursor={cursor}")
             assert (status, len(page["tasks"]) <= 50) == (200, True)

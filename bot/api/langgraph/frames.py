@@ -1,6 +1,6 @@
 """Turn the events of a run into the frames of a thread's stream, the newer protocol of LangGraph's clients.
 
-Their types: https://pypi.org/project/langchain-protocol/ (`langchain_protocol.protocol`). A server for comparison:
+Their types are in the package langchain-protocol (`langchain_protocol.protocol`). A server for comparison:
 https://github.com/langchain-ai/langgraphjs/tree/main/libs/langgraph-api/src/protocol
 """
 
@@ -20,7 +20,7 @@ SUMMARY_PART = "answered"  # sums up what a person answered, and is no message o
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ThreadFrame:
     """An event of a thread: `number` orders all of them, `id` is the same in each stream that has it."""
 
     channel: str
@@ -40,10 +40,10 @@ Said = tuple[str, Json]  # a channel, and what is said on it
 METHODS = {"input": "input.requested"}  # others are called as their channel
 
 
-def make_frame(said: Said, number: int, id: str) -> Frame:
+def make_frame(said: Said, number: int, id: str) -> ThreadFrame:
     """Return a frame."""
     channel, data = said
-    return Frame(channel, METHODS.get(channel, channel), data, number, id)
+    return ThreadFrame(channel, METHODS.get(channel, channel), data, number, id)
 
 
 def number_at(at: float) -> int:
@@ -61,19 +61,19 @@ class RunFrames:
     _open: str | None = None
     _tools: set[str] = field(default_factory=set)
 
-    def begin(self, values: Json) -> Iterator[Frame]:
+    def begin(self, values: Json) -> Iterator[ThreadFrame]:
         """Yield what opens the run."""
         yield from self._number(0, [_lifecycle("running"), ("values", values)])
 
-    def read(self, event: RunEvent) -> Iterator[Frame]:
+    def read(self, event: RunEvent) -> Iterator[ThreadFrame]:
         """Yield what an event says."""
         yield from self._number(event.position.number, [*self._say(event.name, event.data)])
 
-    def show(self, view: Json) -> Iterator[Frame]:
+    def show(self, view: Json) -> Iterator[ThreadFrame]:
         """Yield all that a run showed which was not followed."""
         yield from self._number(1, [*self._say("snapshot", view)])
 
-    def end(self, finished: float, values: Json, asked: list[Json], run: Json) -> Iterator[Frame]:
+    def end(self, finished: float, values: Json, asked: list[Json], run: Json) -> Iterator[ThreadFrame]:
         """Yield what closes the run. The last frame has the last number of its millisecond."""
         said: list[Said] = [*self._finish(), ("values", values)]
         said.append(("updates", {"node": NODE, "values": {"messages": values["messages"][-1:]}}))
@@ -86,7 +86,7 @@ class RunFrames:
             last = place == len(said) - 1
             yield make_frame(each, number + (SLOTS - 1 if last else place), f"{self.run}.end.{number}.{place}")
 
-    def _number(self, block: int, said: list[Said]) -> Iterator[Frame]:
+    def _number(self, block: int, said: list[Said]) -> Iterator[ThreadFrame]:
         base = (self.began + 1) * SLOTS + block * PER_BLOCK
         for place, each in enumerate(said):
             yield make_frame(each, base + min(place, PER_BLOCK - 1), f"{self.run}.{self.began}.{block}.{place}")

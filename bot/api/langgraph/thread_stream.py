@@ -19,7 +19,7 @@ from bot.api.event_hub import Subscription
 from bot.api.event_json import Json, RunPosition
 from bot.api.event_streams import find_end, stored_view
 from bot.api.langgraph import shapes
-from bot.api.langgraph.frames import SLOTS, Frame, RunFrames
+from bot.api.langgraph.frames import SLOTS, RunFrames, ThreadFrame
 from bot.api.langgraph.message_keys import is_streamed
 from bot.api.recent_runs import FedRun, RecentRuns
 from bot.api.run_reader import RunReader
@@ -45,7 +45,7 @@ class Filter:
     root: bool
     since: int | None
 
-    def wants(self, frame: Frame) -> bool:
+    def wants(self, frame: ThreadFrame) -> bool:
         """Return whether to send a frame."""
         name = f"custom:{frame.data['name']}" if frame.channel == "custom" else ""
         return (
@@ -169,7 +169,7 @@ class ThreadStream:
         found: Json = await self._read(partial(shapes.values, thread=self.thread))
         return {"messages": found["messages"]}
 
-    async def _send(self, frames: Iterable[Frame]) -> None:
+    async def _send(self, frames: Iterable[ThreadFrame]) -> None:
         for frame in frames:
             if self.filter.wants(frame):
                 await self.stream.send(frame.method, frame.to_json(), f"{frame.number}")

@@ -4,8 +4,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CODE := fawn bot channels agent sandbox catalogue
+COMPILE = UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url
 SHARE = $(HOME)/.local/share
 EXTRAS ?= # optional packages, such as EXTRAS="anthropic ddgs"
+CHANNELS ?= $(shell cat .venv/.channels 2>/dev/null) # those that are used, such as CHANNELS="slack"; "all" or nothing: all
+CHANNEL_LOCKS := $(patsubst %,packaging/extras/%.lock,$(filter-out all,$(CHANNELS)))
 LOCKED_EXTRAS := $(patsubst packaging/extras/%.lock,%,$(wildcard packaging/extras/*.lock))
 ifneq ($(filter-out mcp $(LOCKED_EXTRAS),$(EXTRAS)),)
 $(error There is no extra "$(filter-out mcp $(LOCKED_EXTRAS),$(EXTRAS))". There are: $(LOCKED_EXTRAS))
@@ -13,7 +17,10 @@ endif
 # What was installed once stays up to date with its lock.
 WANTED_EXTRAS := $(sort $(filter $(LOCKED_EXTRAS),$(EXTRAS) $(patsubst .venv/.extra-%,%,$(wildcard .venv/.extra-*))))
 
-.PHONY: help install run setup dev check quick test bench docs schema words lock release clean collected
+# Locks of what is installed: that of everything, or those of the channels.
+RUNTIME_LOCKS := $(or $(CHANNEL_LOCKS),requirements.lock)
+
+.PHONY: FORCE help install run setup dev check quick test bench docs schema words lock release clean collected
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -43,9 +50,12 @@ dev: setup .venv/.dev .venv/.clients .venv/.skills ## and install what the tests
 	@$(PYTHON) -m venv .venv
 	@touch $@
 
-.venv/.runtime: .venv/.python requirements.lock pyproject.toml
+.venv/.channels: FORCE | .venv/.python
+	@echo "$(strip $(CHANNELS))" | cmp -s - $@ || echo "$(strip $(CHANNELS))" >$@
+
+.venv/.runtime: .venv/.python .venv/.channels $(RUNTIME_LOCKS) pyproject.toml
 	@echo "Installing Fawn into .venv (once; about a minute) …"
-	@packaging/install requirements.lock
+	@for lock in $(RUNTIME_LOCKS); do packaging/install $$lock || exit 1; done
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q -j 0 $(CODE)
 	@echo "Done. The program is .venv/bin/fawn; make install puts it on your PATH."
@@ -112,16 +122,13 @@ release: dev ## build wheel, sdist, SBOM, licences and signed checksums into dis
 	@$(BIN)/python packaging/release
 
 lock: ## update the pinned dependencies (needs uv); the runtime gets the tested versions
-	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
-	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url pyproject.toml -c requirements-dev.lock -o requirements.lock
-	UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
-		--no-emit-index-url --group skills -o requirements-skills.lock
+	$(COMPILE) --extra dev --extra all pyproject.toml -o requirements-dev.lock
+	$(COMPILE) --extra all pyproject.toml -c requirements-dev.lock -o requirements.lock
+	$(COMPILE) --group skills -o requirements-skills.lock
+	$(COMPILE) sandbox/docker/requirements.in -o sandbox/docker/requirements.lock
 	@mkdir -p packaging/extras
-	for extra in anthropic ddgs; do UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 \
-		--generate-hashes --no-emit-index-url --extra $$extra pyproject.toml -c requirements-dev.lock -o packaging/extras/$$extra.lock \
-		|| exit 1; done
+	for extra in anthropic ddgs discord feishu slack telegram; do \
+		$(COMPILE) --extra $$extra pyproject.toml -c requirements-dev.lock -o packaging/extras/$$extra.lock || exit 1; done
 
 clean: ## remove everything that was built; data/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

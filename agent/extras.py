@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 
 from catalogue import N_, LazyText
@@ -10,6 +11,16 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {  # what `make setup EXTRAS=NAME` insta
     "anthropic": ("langchain_anthropic", "anthropic"),
     "ddgs": ("ddgs",),
 }
+CHANNELS: Mapping[str, tuple[str, ...]] = {  # the modules of a channel's SDK; `make setup` installs all of them
+    "discord": ("discord",),
+    "feishu": ("lark_oapi",),
+    "slack": ("slack_bolt", "slack_sdk"),
+    "telegram": ("telegram", "pyromark"),
+}
+INSTALL_CHANNEL = N_(
+    "`pip install 'fawn[{name}]'`; in a checkout `make setup CHANNELS=\"{name} …\"`, for an image `docker build"
+    " --build-arg CHANNELS=…`, each with all channels that you use"
+)
 INSTALL_EXTRA = N_("`make setup EXTRAS={extra}`, for an image `docker build --build-arg EXTRAS={extra}`")
 INSTALL_PACKAGE = N_("`.venv/bin/pip install {package}`, with the Python that runs Fawn")
 
@@ -20,3 +31,13 @@ def describe_install(module: str) -> LazyText:
     if extra:
         return LazyText(INSTALL_EXTRA, extra=extra)
     return LazyText(INSTALL_PACKAGE, package=module.replace("_", "-"))
+
+
+def lacks_sdk(channel: str) -> bool:
+    """Return whether a channel of ours cannot work, because a package that it needs was left out."""
+    return any(importlib.util.find_spec(module) is None for module in CHANNELS.get(channel, ()))
+
+
+def describe_channel_install(channel: str) -> LazyText:
+    """Return how to install the SDK of a channel."""
+    return LazyText(INSTALL_CHANNEL, name=channel)

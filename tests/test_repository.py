@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.extras import EXTRAS
+from agent.extras import CHANNELS, EXTRAS
+from bot.config.loader import load_config
 from bot.config.schema import SandboxConfig
 
 ROOT = Path(__file__).parents[1]
@@ -70,7 +71,8 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
         ("requirements.lock", 50),
         ("requirements-dev.lock", 50),
         ("requirements-skills.lock", 20),
-        *((f"packaging/extras/{extra}.lock", 50) for extra in EXTRAS),
+        ("sandbox/docker/requirements.lock", 50),
+        *((f"packaging/extras/{extra}.lock", 50) for extra in {**EXTRAS, **CHANNELS}),
     ],
 )
 def test_a_lock_file_has_hashes_and_does_not_name_hosts(name: str, least: int) -> None:
@@ -86,14 +88,19 @@ def test_the_runtime_lock_has_the_tested_versions() -> None:
         return set(re.findall(r"^[a-z0-9._-]+==\S+", (ROOT / name).read_text("utf-8"), re.MULTILINE))
 
     assert pins("requirements.lock") <= pins("requirements-dev.lock")
-    for extra in EXTRAS:  # it is installed over the runtime, and must replace nothing there
-        assert pins("requirements.lock") < pins(f"packaging/extras/{extra}.lock") <= pins("requirements-dev.lock")
+    for extra in {**EXTRAS, **CHANNELS}:  # it is installed over the runtime or others, and must replace nothing there
+        assert pins(f"packaging/extras/{extra}.lock") <= pins("requirements-dev.lock")
+    channels = [pins(f"packaging/extras/{channel}.lock") for channel in CHANNELS]
+    assert set().union(*channels) == pins("requirements.lock")
+    assert all(len(each) < len(pins("requirements.lock")) for each in channels)
 
 
 def test_every_extra_has_a_lock_and_is_known_to_the_faults() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = {name for name, packages in project["optional-dependencies"].items() if packages} - {"dev"}
-    assert extras == EXTRAS.keys() == {path.stem for path in (ROOT / "packaging/extras").iterdir()}
+    extras = {name for name, packages in project["optional-dependencies"].items() if packages} - {"dev", "all"}
+    assert extras == {*EXTRAS, *CHANNELS} == {path.stem for path in (ROOT / "packaging/extras").iterdir()}
+    per_channel = [each for name in CHANNELS for each in project["optional-dependencies"][name]]
+    assert sorted(project["optional-dependencies"]["all"]) == sorted(per_channel)
 
 
 def run_make(*words: str) -> subprocess.CompletedProcess[str]:
@@ -105,40 +112,90 @@ def run_make(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_setup_installs_the_extras_that_are_asked_for_from_their_locks() -> None:
     plan = run_make("setup", "EXTRAS=mcp anthropic").stdout
-    assert "packaging/install requirements.lock" in plan
+    assert "for lock in requirements.lock;" in plan
     assert "packaging/install packaging/extras/anthropic.lock" in plan
     refused = run_make("setup", "EXTRAS=anthropic nope")
     assert refused.returncode != 0
     assert 'There is no extra "nope". There are: anthropic ddgs' in refused.stderr
 
 
-def test_the_image_installs_extras_from_their_locks() -> None:
+def test_setup_installs_only_the_channels_that_are_asked_for() -> None:
+    assert "for lock in packaging/extras/slack.lock;" in run_make("setup", "CHANNELS=slack").stdout
+    assert "for lock in requirements.lock;" in run_make("setup", "CHANNELS=all").stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "locks"),
+    [
+        ({"EXTRAS": "mcp ddgs"}, ["requirements", "ddgs"]),
+        ({"CHANNELS": "slack telegram"}, ["slack", "telegram"]),
+        ({"CHANNELS": "all"}, ["requirements"]),
+    ],
+)
+def test_the_image_installs_channels_and_extras_from_their_locks(environment: dict[str, str], locks: list[str]) -> None:
     text = (ROOT / "Dockerfile").read_text("utf-8")
     assert "ARG EXTRAS=" in text
-    assert "COPY packaging/extras extras" in text
+    assert "ARG CHANNELS=" in text
+    assert "COPY requirements.lock packaging/extras/*.lock packaging/wheels/*.whl locks/" in text
     command = text[text.index("RUN python3 -m venv") + 4 :].partition("\nCOPY")[0].replace("\\\n", " ")
-    pip = 'pip() { echo pip "$@"; }; '
-    script = pip + command.replace("python3 -m venv .venv", "true").replace(".venv/bin/pip", "pip")
-    found = subprocess.run(["sh", "-c", script], env={"EXTRAS": "mcp ddgs"}, capture_output=True, text=True, check=True)
-    assert [line.split()[-1] for line in found.stdout.splitlines()] == ["requirements.lock", "extras/ddgs.lock"]
-    assert found.stdout.count("--require-hashes") == 2
+    script = 'pip() { echo pip "$@"; }; ' + command.replace("python3 -m venv .venv", "true").replace(
+        "PIP_NO_INDEX=$PIP_NO_INDEX .venv/bin/pip", "pip"
+    ).replace("rm -rf locks", "true")
+    found = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert [line.split()[-1] for line in found.stdout.splitlines()] == [f"locks/{lock}.lock" for lock in locks]
+    assert found.stdout.count("--require-hashes") == len(locks)
 
 
-def test_compose_starts_one_service_for_each_profile() -> None:
-    """Of two services with the same volume, the second one would be refused by the lock on data_dir."""
+def test_compose_gives_the_engine_to_nothing_but_the_proxy() -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))
     services = compose["services"]
-    by_profile: dict[str, list[str]] = {}
+    by_profile = {name: service.get("profiles", []) for name, service in services.items()}
+    assert by_profile == {"service": [], "engine": [], "sandbox-image": [], "plain": ["plain"], "search": ["search"]}
     for name, service in services.items():
-        for profile in service["profiles"]:
-            by_profile.setdefault(profile, []).append(name)
-        assert not any(entry["required"] for entry in service.get("env_file", ()))  # a start needs no .env
-    assert by_profile == {"sandbox": ["fawn", "sandbox-image"], "plain": ["fawn-plain"]}
-    assert "/var/run/docker.sock:/var/run/docker.sock" in services["fawn"]["volumes"]
-    assert services["fawn"]["group_add"]
-    assert not any("docker.sock" in each for each in services["fawn-plain"]["volumes"])
-    assert services["sandbox-image"]["image"] == SandboxConfig().image
-    assert (ROOT / services["sandbox-image"]["build"] / "Dockerfile").is_file()
+        assert not any(entry["required"] for entry in service.get("env_file", ())), name  # a start needs no .env
+        reaches = any("docker.sock" in each for each in service.get("volumes", ()))
+        assert reaches == (name == "engine"), name
+        assert not service.get("privileged"), name
+    for name in ("service", "engine", "plain"):
+        assert services[name]["read_only"], name
+        assert services[name]["cap_drop"] == ["ALL"], name
+        assert services[name]["security_opt"] == ["no-new-privileges:true"], name
+    assert services["engine"]["network_mode"] == "none"
+    assert services["engine"]["cap_add"] == ["DAC_READ_SEARCH"]
+    assert services["sandbox-image"]["image"] == f"${{SANDBOX_IMAGE:-{SandboxConfig().image}}}"
+    assert (ROOT / services["sandbox-image"]["build"]["context"] / "Dockerfile").is_file()
+    assert {each.partition(":")[0] for each in services["service"]["volumes"]} == {
+        "data",
+        "engine",
+        "./packaging/container.yaml",
+    }
+
+
+def test_compose_ships_settings_that_can_be_used() -> None:
+    config = load_config(ROOT / "packaging/container.yaml", {})
+    assert (config.http.listen, config.channels) == ("127.0.0.1:8080", ())
+    search = yaml.safe_load((ROOT / "packaging/searxng/settings.yml").read_text("utf-8"))
+    assert "json" in search["search"]["formats"]
+
+
+def test_the_packages_of_the_images_are_locked() -> None:
+    """Debian's by exact versions, with the day of the mirrors; Python's by hashes."""
+    for kind, least in (("service", 100), ("sandbox", 300)):
+        head, *lines = (ROOT / f"packaging/debian/{kind}.lock").read_text("utf-8").splitlines()
+        assert re.fullmatch(
+            rf"# Debian \w+, \w+, the mirrors of \d{{8}}T000000Z; LOCK=1 packaging/base-image {kind}", head
+        )
+        assert len(lines) > least
+        assert all(re.fullmatch(r"[a-z0-9][a-z0-9+.:-]+=[A-Za-z0-9.+:~-]+", line) for line in lines)
+    named = re.findall(r"(?m)^([a-z0-9.+-]+)$", (ROOT / "sandbox/docker/packages.txt").read_text("utf-8"))
+    locked = {line.partition("=")[0].partition(":")[0] for line in lines}
+    assert set(named) <= locked
+    python = re.findall(r"(?m)^([a-z][a-z0-9-]*)", (ROOT / "sandbox/docker/requirements.in").read_text("utf-8"))
+    pins = (ROOT / "sandbox/docker/requirements.lock").read_text("utf-8")
+    assert [name for name in python if f"\n{name}==" not in pins] == []
+    assert "apt-get install -y --no-install-recommends $packages" in (ROOT / "sandbox/docker/Dockerfile").read_text(
+        "utf-8"
+    )
 
 
 def test_every_imported_package_is_declared_with_a_reason() -> None:

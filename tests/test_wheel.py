@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, PackagePath, distribution, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,24 @@ library = SkillLibrary(SkillFolders(Path("custom")), Path("data"))
 library.reload()
 print(Path(bot.__file__).parents[1], *sorted(library.current.skills))
 """
+
+
+def test_no_package_that_is_installed_with_fawn_has_one_of_its_names() -> None:
+    """Otherwise one would overwrite the other: pipx gives Fawn an environment with exactly these packages."""
+    ours = {"fawn", "contracts", *PACKAGES}
+    owners = {name: {*found} for name, found in packages_distributions().items() if name in ours}
+    assert {name: found for name, found in owners.items() if found != {"fawn"}} == {}
+    pins = re.findall(r"(?m)^([a-z0-9._-]+)==", (ROOT / "requirements.lock").read_text("utf-8"))
+    files = [(name, file.parts[0]) for name in pins for file in _files_of(name)]
+    assert len({name for name, _ in files}) > 80
+    assert [found for found in files if found[1].removesuffix(".py") in ours] == []
+
+
+def _files_of(name: str) -> Iterable[PackagePath]:
+    try:
+        return distribution(name).files or ()
+    except PackageNotFoundError:  # for other systems
+        return ()
 
 
 @pytest.mark.slow

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import stat
 from functools import partial
 
 from bot.cli import service
@@ -17,7 +15,7 @@ from catalogue import _
 def _run(arguments: argparse.Namespace, config: Config) -> int:
     from bot.storage.database import DataDirLocked
 
-    if not config.channels and _stdin_is_empty():
+    if not config.channels and not config.http.listen and service.stdin_is_empty():
         return fail(_nothing_to_serve(config), CONFIG)
     connects = service.channel_connectors(config, arguments)
     console = "console" in connects
@@ -33,15 +31,6 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
             ),
             TAKEN,
         )
-
-
-def _stdin_is_empty() -> bool:
-    """Whether nobody can write to a console: stdin is closed or /dev/null, as under systemd and in containers."""
-    try:
-        status = os.fstat(0)
-    except OSError:
-        return True
-    return stat.S_ISCHR(status.st_mode) and not os.isatty(0)
 
 
 def _nothing_to_serve(config: Config) -> str:

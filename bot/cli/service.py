@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import shutil
+import stat
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -109,6 +111,15 @@ def has_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
+def stdin_is_empty() -> bool:
+    """Whether nobody can write to a console: stdin is closed or /dev/null, as under systemd and in containers."""
+    try:
+        status = os.fstat(0)
+    except OSError:
+        return True
+    return stat.S_ISCHR(status.st_mode) and not os.isatty(0)
+
+
 async def _render_banner(config: Config) -> str:
     """Return the first lines on a terminal: the model and the sandbox. Raises SandboxUnavailable."""
     from bot.current import Current
@@ -127,7 +138,8 @@ def channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[st
     from bot.startup import platform_connectors
 
     connects: dict[str, Any] = dict(platform_connectors(config))
-    if not connects or (sys.stdin and sys.stdin.isatty()):
+    serves_others = connects or (config.http.listen and stdin_is_empty())
+    if not serves_others or (sys.stdin and sys.stdin.isatty()):
         connects |= console_connector(config, arguments)
     return connects
 

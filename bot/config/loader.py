@@ -21,7 +21,7 @@ from dotenv import dotenv_values
 from dotenv.parser import parse_stream
 
 import channels
-from agent.extras import describe_install
+from agent.extras import describe_channel_install, describe_install, lacks_sdk
 from agent.mcp.settings import McpServerSettings
 from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
@@ -40,6 +40,7 @@ from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
 from bot.config.metrics import check_metrics
 from bot.config.names_check import check_id, check_names, check_server_folders
 from bot.config.output_schema import check_output_schemas
+from bot.config.outside import FILE, NotFetched, fetch, files_of_secrets
 from bot.config.own_code import check_own_sandbox, open_folder, take_own_channels
 from bot.config.placeholders import check_placeholders, describe_placeholder, is_placeholder
 from bot.config.roles_check import check_team
@@ -187,7 +188,21 @@ def _read_environment(document: Document, environ: Mapping[str, str] | None, *fo
     given = dict(os.environ if environ is None else environ)
     for name in given:
         document.origins.pop(name, None)
-    return known | given
+    known |= given
+    return known | _read_files_of_secrets(document, known, folders[0])
+
+
+def _read_files_of_secrets(document: Document, environ: Mapping[str, str], here: Path) -> dict[str, str]:
+    """Return what the variables `…_FILE` of secrets name; a file that cannot be read is a fault of its variable."""
+    values = {}
+    for name, (variable, file) in files_of_secrets(environ).items():
+        try:
+            values[name] = fetch(f"{FILE}{file}", here, environ)
+            document.paths |= {here / file}
+            document.origins[name] = (file, 1)
+        except NotFetched as error:
+            document.fault_of_variable(variable, error.wrong, error.fix)
+    return values
 
 
 def _lines_of(text: str) -> dict[str, int]:
@@ -460,6 +475,9 @@ def _read_channels(document: Document, section: Any) -> tuple[ChannelConfig, ...
 
 def _read_channel(document: Document, name: str, module: ModuleType, section: Any) -> ChannelConfig | None:
     at = ("channels", name)
+    if lacks_sdk(name):
+        wrong = _("the package of {name} is not installed", name=name)
+        document.fault(at, wrong, localized(describe_channel_install(name)), on_key=True)
     section = {} if section is None else section
     access = section.pop("access", None) if isinstance(section, dict) else None
     if access is None:  # a person at this terminal could read everything anyway

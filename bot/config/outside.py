@@ -1,5 +1,6 @@
 """Read a secret from where it is kept: a file (`$file:PATH`), or what a program prints (`$exec:COMMAND`).
 
+A variable `NAME_FILE` names the file of the secret `NAME`, as images for Docker do it.
 Files are those of Docker and Kubernetes secrets, programs those of Vault, 1Password and the like. The program runs
 without a shell, when the configuration is read: at a start and at each reload.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -19,6 +21,7 @@ from catalogue import _
 FILE, COMMAND = "$file:", "$exec:"
 MAX_BYTES = 65_536
 COMMAND_SECONDS = 30.0
+_NAMES_FILE = re.compile(r"(\w+(?:_KEY|_TOKEN|_SECRET|_PASSWORD))_FILE")
 
 
 class NotFetched(Exception):
@@ -49,6 +52,12 @@ def fetch(text: str, folder: Path, environ: Mapping[str, str]) -> str:
     if not value.strip():
         raise NotFetched(_("is empty"), _("put the secret there"))
     return value
+
+
+def files_of_secrets(environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return each secret that has no value but a variable with its file: its name → that variable and the file."""
+    found = ((_NAMES_FILE.fullmatch(name), name) for name in environ if environ[name])
+    return {match[1]: (name, environ[name]) for match, name in found if match and not environ.get(match[1])}
 
 
 def _read_file(path: Path) -> bytes:

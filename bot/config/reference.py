@@ -38,6 +38,8 @@ that may be secrets are hidden in these lines.
 - A value `$NAME` or `${{NAME}}` comes from the environment, or from a `.env` file beside the config file or in the
   working directory (the real environment wins). Put secrets there.
   `$file:PATH` reads a value from a file, `$exec:COMMAND` has a program print it ([security.md](security.md#secrets)).
+  A variable `NAME_FILE` names the file of a secret `NAME` that is not set (`…_KEY`, `…_TOKEN`, `…_SECRET`,
+  `…_PASSWORD`).
   `$$` at the start of a value is a plain dollar sign.
   A name inside a longer value is not replaced; it is a fault if such a variable is set.
 - A size or a time may have a unit: `1G` for `memory_mb`, `2h` for `turn_seconds`.

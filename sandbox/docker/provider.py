@@ -36,6 +36,7 @@ from sandbox.disk.removal import remove_tree
 from sandbox.docker.capabilities import limit_socket_memory, probe_engine
 from sandbox.docker.client import DockerEngine, NameTaken, NotInEngine
 from sandbox.docker.host_paths import HostPaths, find_host_paths
+from sandbox.docker.names import INSTANCE, KEY
 from sandbox.docker.spec import DockerSettings, EngineSite, container_config
 from sandbox.docker.stream import ContainerStream, wrap_socket
 from sandbox.network.http import StreamPair
@@ -52,7 +53,6 @@ MAX_PARALLEL_STARTS = 4  # more only slow the engine down
 START_SECONDS = 60.0  # for the engine to create a container
 HELLO_SECONDS = 10.0  # for the command server to answer
 MAX_TRIES = 20  # for a name that another process uses or removes meanwhile
-INSTANCE, KEY = "fawn.instance", "fawn.key"
 CANNOT_RUN_CODES = (126, 127)
 # Kills for lack of memory since the sandbox began, in cgroup v1 and v2 as seen from inside.
 OOM_COUNTERS = ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events")

@@ -194,6 +194,26 @@ def test_a_key_or_url_of_the_environment_that_cannot_be_one_is_an_error() -> Non
     ]
 
 
+def test_a_variable_may_name_the_file_of_a_secret(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{TOKEN}\n")
+    named = {"OPENAI_API_KEY_FILE": str(file)}
+    (model,) = load_config(None, named).models
+    assert model.api_key == Secret(TOKEN)
+    assert file in load_config(None, named).paths
+    (model,) = load_config(None, named | {"OPENAI_API_KEY": "sk-direct"}).models
+    assert model.api_key == Secret("sk-direct")
+    (channel,) = read("channels: {console: false}", {"TELEGRAM_BOT_TOKEN_FILE": str(file)}).channels
+    assert (channel.name, channel.settings.token) == ("telegram", Secret(TOKEN))
+    assert load_config(None, {"SSL_CERT_FILE": "/nowhere"}).models == ()
+
+
+def test_a_file_of_a_secret_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(None, {"OPENAI_API_KEY_FILE": "/nowhere/key"})
+    assert "environment: OPENAI_API_KEY_FILE: cannot be read: No such file or directory" in str(error.value)
+
+
 def test_models_of_the_file_override_the_environment() -> None:
     config = read("models: [{name: mine, base_url: 'http://h/v1'}]", KEYS)
     assert [m.name for m in config.models] == ["mine"]

@@ -236,7 +236,7 @@ def _is_mount(value: Any, data: PurePosixPath) -> bool:
 
 
 def check_program(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration of the command server, the one program that is started in a sandbox. Raises CallRefused."""
+    """Return the configuration of the command server, the one program of a sandbox. Raises CallRefused."""
     wanted: dict[str, Any] = {
         "AttachStdin": True,
         "AttachStdout": True,

@@ -19,7 +19,7 @@ import pytest
 from sandbox.base import OUTPUTS, WORKSPACE, SandboxError, ShellCommand
 from sandbox.docker.client import DockerEngine
 from sandbox.docker.names import INSTANCE, KEY
-from sandbox.docker.proxy_rules import ProxyRules, CallRefused, check_container, judge
+from sandbox.docker.proxy_rules import CallRefused, ProxyRules, check_container, judge
 from sandbox.docker.spec import DockerSettings, EngineSite, container_config
 from sandbox.settings import SandboxSettings
 from sandbox.wire.connection import SERVER_COMMAND

@@ -6,18 +6,18 @@ Error codes: open.dingtalk.com/document/development/server-api-error-codes-1, an
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
 import orjson
 
-from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
+from channels.base import ChatGone, OutcomeUnknown, TokenRejected, TryLater
 from channels.dingtalk import DingTalkSettings
 from channels.dingtalk.limits import LIMITS
-from channels.shared.access_token import AccessToken
-from channels.shared.http_client import HttpClient, RateLimited, mapped_network_errors, retry_after_seconds
-from channels.shared.rate_limit import Priority, RateLimiter
+from channels.shared.access_token import TokenApi
+from channels.shared.http_client import CodedRefusal, RateLimited, mapped_network_errors, retry_after_seconds
 
 TOKEN_MARGIN_SECONDS = 300.0  # a token is replaced so long before it expires
 HEARTBEAT_SECONDS = 8.0  # between two pings, as the platform's own client sends them
@@ -25,7 +25,6 @@ BUSY_SECONDS = 2.0  # after a rejection by a rate limit, which names no time
 QUOTA_SECONDS = 600.0  # after the monthly quota is used up, or the IP address is blocked for five minutes
 TOPICS = (MESSAGE_TOPIC, CARD_TOPIC) = ("/v1.0/im/bot/messages/get", "/v1.0/card/instances/callback")
 
-_TOKEN_CODES = frozenset({"InvalidAuthentication", "invalidAccessToken", "40014", "42001"})
 _BUSY_CODES = frozenset({"send.too.fast", "send.byToken.tooFast", "too.many.people", "too.many.group", "system.busy"})
 _GONE_CODES = frozenset(
     {
@@ -39,61 +38,37 @@ _GONE_CODES = frozenset(
 _QUOTA_CODES = ("Forbidden.AccessDenied.ApiCountLimit", "90020")  # calls of the organization per month
 
 
-class DingTalkRefusal(Refused):
-    """The platform refused a call, with a code."""
+class DingTalkRefusal(CodedRefusal):
+    """The platform refused a call."""
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"DingTalk: {message[:300]} ({code})")
-        self.code = code
+    platform = "DingTalk"
 
 
 class DingTalkChatGone(DingTalkRefusal, ChatGone):
     """The group was dissolved, the robot removed, or the person left."""
 
 
-class DingTalkApi(HttpClient):
+class DingTalkApi(TokenApi):
     """The calls of one app. Raises ChannelError."""
 
+    token_codes = frozenset({"InvalidAuthentication", "invalidAccessToken", "40014", "42001"})
+
     def __init__(self, settings: DingTalkSettings) -> None:
-        super().__init__("DingTalk", settings.proxy, settings.ca_file)
+        super().__init__("DingTalk", settings.proxy, settings.ca_file, LIMITS, TOKEN_MARGIN_SECONDS)
         self._settings = settings
-        self._token = AccessToken(self._fetch_token, TOKEN_MARGIN_SECONDS)
-        self._limiter = RateLimiter(LIMITS)
-        self.credentials_error = ""  # why the platform rejects the app's credentials, "" while it accepts them
 
     async def __call__(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Make one call, and repeat it with a new token if the token has expired. Waits for the limit of its API."""
-        api = f"{method} {path}"
-        await self._limiter.acquire("", Priority.FINAL, method=api)
-        try:
-            answer = await self._call_with_token(method, path, body)
-        except RateLimited as error:
-            self._limiter.note_refused("", error.after, api)
-            raise
-        self._limiter.note_accepted("", api)
-        return answer
-
-    async def _call_with_token(self, method: str, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        token = await self._token.get()
-        try:
-            return await self._call(method, path, body, token)
-        except DingTalkRefusal as error:
-            if error.code not in _TOKEN_CODES:
-                raise
-            self._token.reject(token)
-            return await self._call(method, path, body, await self._token.get())
+        return await self._call_api(f"{method} {path}", partial(self._call, method, path, body))
 
     async def upload(self, form: aiohttp.FormData, kind: str) -> str:
         """Upload a file and return its media id. An upload is invisible, so that it can be repeated."""
-        token = await self._token.get()
-        url = f"{self._settings.upload_url}/media/upload?{urlencode({'access_token': token, 'type': kind})}"
-        try:
-            return str((await self._fetch_json("POST", url, data=form, repeatable=True))["media_id"])
-        except DingTalkRefusal as error:
-            if error.code not in _TOKEN_CODES:
-                raise
-            self._token.reject(token)
-            raise TryLater(str(error)) from None  # a form can be sent only once
+
+        async def send(token: str) -> dict[str, Any]:
+            url = f"{self._settings.upload_url}/media/upload?{urlencode({'access_token': token, 'type': kind})}"
+            return await self._fetch_json("POST", url, data=form, repeatable=True)
+
+        return str((await self._call_with_token(send, again=False))["media_id"])  # a form can be sent only once
 
     async def download_file(self, code: str) -> AsyncGenerator[bytes, None]:
         """Return the chunks of a file that a person sent, by its download code."""
@@ -117,15 +92,13 @@ class DingTalkApi(HttpClient):
             return await self.session.ws_connect(url, heartbeat=HEARTBEAT_SECONDS, proxy=self.proxy, max_msg_size=0)
 
     async def _fetch_token(self) -> tuple[str, float]:
-        """Fetch an access token. Raises TokenRejected when the app's credentials are wrong."""
         settings = self._settings
         body = {"appKey": settings.client_id, "appSecret": settings.client_secret.reveal()}
         try:
             answer = await self._call("POST", "/v1.0/oauth2/accessToken", body, repeatable=True)
         except DingTalkRefusal as error:
-            self.credentials_error = f"DingTalk rejects the app's Client ID or secret ({error.code}): copy both again."
-            raise TokenRejected(self.credentials_error, 60.0) from None
-        self.credentials_error = ""
+            reason = f"DingTalk rejects the app's Client ID or secret ({error.code}): copy both again."
+            raise TokenRejected(reason, 60.0) from None
         return str(answer["accessToken"]), float(answer.get("expireIn", 7200))
 
     async def _call(

@@ -12,18 +12,7 @@ import orjson
 from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread
 from catalogue import _
-from channels.base import (
-    NO_CATCH_UP,
-    CatchUpSource,
-    ChannelError,
-    ChannelLimits,
-    OutgoingFile,
-    Readiness,
-    Receipt,
-    Receive,
-    Reply,
-    SentMessages,
-)
+from channels.base import ChannelError, ChannelLimits, OutgoingFile, Readiness, Receipt, Reply, SentMessages
 from channels.dingtalk import PUBLIC_URL, DingTalkSettings
 from channels.dingtalk.api import CARD_TOPIC, DingTalkApi, DingTalkRefusal
 from channels.dingtalk.connection import StreamConnection
@@ -38,7 +27,6 @@ from channels.dingtalk.reply import (
 from channels.shared import file_limits
 from channels.shared.caches import LatestDict
 from channels.shared.http_client import opened_file
-from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import FilePost
 from channels.shared.posts import IDEMPOTENT_POSTS
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
@@ -68,28 +56,17 @@ class DingTalkChannel(RobotChannel):
         self.limits = ChannelLimits(text_limit, MAX_UPLOAD_BYTES, MAX_DOWNLOAD_BYTES, mentions=cards)
         self._settings = settings
         self._api = DingTalkApi(settings)
-        super().__init__(self._api)
-        self._connection = StreamConnection(self._api)
         language = "zh" if settings.base_url == PUBLIC_URL else ""
-        self._me = RobotAccount(NAME, settings.client_id, settings.name, language)
+        me = RobotAccount(NAME, settings.client_id, settings.name, language)
+        super().__init__(self._api, StreamConnection(self._api), me)
         self._rate_limiter = RateLimiter(RateLimits(settings.per_reply, CALL_BURST, overall=settings.overall))
         self._names: LatestDict[str, str] = LatestDict(MAX_NAMES)  # person → name, as last seen
         self._conversations: LatestDict[str, str] = LatestDict(MAX_WORKING)  # message → its conversation
-        self._pipeline = InboundPipeline(
-            NAME,
-            self._background,
-            apologize=lambda event, text: self._messenger(event.thread).send_text(text),
-            show_working=lambda event: self._set_reaction("reply", event.id),
-        )
 
     # ------------------------------------------------------------ events
 
-    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
-        self._pipeline.receive = receive
-        await self._connection.run(self._store_event)
-
     async def _store_event(self, topic: str, raw: bytes) -> object:
-        """Store one event until it is stored, because robots cannot read a history. Returns the answer to a click."""
+        """Store one event until it is stored. Returns the answer to a click."""
         event = parse_event(topic, raw, self._me)
         if event is None:
             return None
@@ -103,6 +80,12 @@ class DingTalkChannel(RobotChannel):
             return clicked_card(choice_line(event.text, name) if is_choice else "")
         return None
 
+    async def _apologize(self, message: Message, text: str) -> None:
+        await self._messenger(message.thread).send_text(text)
+
+    async def _show_working(self, message: Message) -> None:
+        await self._set_reaction("reply", message.id)
+
     async def _set_reaction(self, method: str, message_id: str) -> None:
         """Put the sign of work on a message ("reply"), or take it off ("recall")."""
         known = self._conversations
@@ -112,7 +95,7 @@ class DingTalkChannel(RobotChannel):
             await self._api("POST", f"/v1.0/robot/emotion/{method}", {**target, **THINKING_REACTION})
 
     def readiness(self) -> Readiness:
-        return self._connection.health.now.with_fault(self._api.credentials_error)
+        return super().readiness().with_fault(self._api.credentials_error)
 
     async def open_private_chat(self, person: str, near: Thread) -> Thread:
         """Return the private chat with a person: robots write to staff ids (`oToMessages/batchSend`)."""

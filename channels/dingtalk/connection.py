@@ -8,50 +8,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 import aiohttp
 import orjson
 
-from channels.base import ChannelError, Health
+from channels.base import Health
 from channels.dingtalk.api import DingTalkApi
-from channels.shared.health import ConnectionHealth
+from channels.shared.event_stream import MAX_BACKOFF_SECONDS, EventStream
 
 log = logging.getLogger(__name__)
-
-STEADY_SECONDS = 30.0  # a connection that lasts longer did not fail
-MAX_BACKOFF_SECONDS = 30.0  # between two connections
 
 HandleEvent = Callable[[str, bytes], Awaitable[object]]
 """Stores one event (its topic and data), and returns the answer to a click, None for a message."""
 
 
-class StreamConnection:
+class StreamConnection(EventStream[HandleEvent]):
     """One connection; a lost one is replaced."""
 
     def __init__(self, api: DingTalkApi) -> None:
+        super().__init__("dingtalk", "DingTalk", log)
         self._api = api
-        self.health = ConnectionHealth("dingtalk", log)
-
-    async def run(self, handle_event: HandleEvent) -> None:
-        """Pass events to `handle_event` until cancelled, in the order of arrival; none waits for another's commit."""
-        async with asyncio.TaskGroup() as handlers:
-            await self.health.supervise(partial(self._connect_once, handle_event, handlers), STEADY_SECONDS)
 
     async def _connect_once(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> tuple[str, float]:
-        """Serve one connection, and the next one if the platform asks for it.
-
-        Returns why it ended, and the longest time to wait before the next one.
-        """
         is_replaced = True
-        while is_replaced:
-            try:
-                async with await self._api.open_stream() as stream:
-                    self.health.set_health(Health.READY)
-                    is_replaced = await self._read_frames(stream, handle_event, handlers)
-            except (ChannelError, aiohttp.ClientError, OSError) as error:
-                return f"The DingTalk connection failed ({error or type(error).__name__}).", MAX_BACKOFF_SECONDS
+        while is_replaced:  # the platform asks for the next one
+            async with await self._api.open_stream() as stream:
+                self.health.set_health(Health.READY)
+                is_replaced = await self._read_frames(stream, handle_event, handlers)
         return "The connection to DingTalk was lost.", MAX_BACKOFF_SECONDS
 
     async def _read_frames(

@@ -20,6 +20,7 @@ from channels.shared.robot_chats import (
     attached_file,
     make_click,
     make_message,
+    make_quotes,
     read_event,
 )
 from channels.shared.unread import make_unread
@@ -66,8 +67,7 @@ def _parse_message(event: Json, me: RobotAccount) -> Message:
             str(replied.get("msgType")), replied.get("content") or {}, str(replied.get("msgId"))
         )
         author = str(replied.get("senderStaffId") or replied.get("senderId") or "")
-        quotes += [Quote("somebody", said[:MAX_QUOTE_CHARS], author_id=author)] if said else []
-        quotes += [] if said or quoted_files else [Quote("", "", "unread")]  # DingTalk shows a robot no cards
+        quotes += make_quotes(said, quoted_files, author)  # DingTalk shows a robot no cards
         files += quoted_files
     quoted = str(event.get("originalProcessQueryKey") or "")  # of a message of the bot: the key that its post returned
     return make_message(

@@ -10,4 +10,4 @@ from channels.shared.rate_limit import SAFETY_FACTOR, CallRate, MethodLimits
 
 CALLS_IN_WINDOW = 20 * SAFETY_FACTOR
 WINDOW_SECONDS = 1.06  # calls may arrive closer together than they were sent
-LIMITS = MethodLimits({"": CallRate(CALLS_IN_WINDOW, WINDOW_SECONDS, CALLS_IN_WINDOW, sliding=True)})
+LIMITS = MethodLimits({"": [CallRate(CALLS_IN_WINDOW, WINDOW_SECONDS, CALLS_IN_WINDOW, sliding=True)]})

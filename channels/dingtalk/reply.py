@@ -11,7 +11,7 @@ import itertools
 import logging
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,7 +47,6 @@ CARD_UNITS = 5  # of a character of ASCII; each byte of others counts as 2
 MAX_TEXT_BYTES = 14_000  # of a message of the robot: 15,000 with its title
 MAX_HEAD_BYTES = 1_200  # of plan and steps above the text
 MAX_VALUE_BYTES = 1_000  # of a variable of a card
-MAX_SHOWN_STEPS = 8
 NOT_ASCII = bytes(range(0x80, 0x100))
 MAX_LABEL_CHARS = 60  # of a button
 PLAIN = "message:"  # begins the handle of a message of the robot
@@ -134,7 +133,7 @@ class DingTalkRenderer(MessageRenderer[DingTalkMessage]):
         """Render a running turn; nothing without cards, because messages of the robot cannot be changed."""
         if not self._settings.card_template_id:
             return []
-        head = progress.join_latest(progress.live_lines(view, MAX_SHOWN_STEPS), MAX_HEAD_BYTES, _text_bytes)
+        head = progress.live_head(view, MAX_HEAD_BYTES, _text_bytes)
         text = "\n\n".join(filter(None, (head, view.text, progress.notice_line(view))))
         return [DingTalkMessage(chunk) for chunk in _split_cards(text)]
 
@@ -146,7 +145,7 @@ class DingTalkRenderer(MessageRenderer[DingTalkMessage]):
         has_cards = bool(self._settings.card_template_id)
         parts: list[DingTalkMessage] = []
         for text, ask in lay_out(final, self._fits, MAX_LABEL_CHARS, progress.summary_line(final)):
-            chunks = _split_cards(text) if has_cards else _split(text, MAX_TEXT_BYTES, _text_bytes)
+            chunks = _split_cards(text) if has_cards else split_markdown(text, MAX_TEXT_BYTES, _text_bytes)
             parts += [DingTalkMessage(chunk, final=True, plain=not has_cards) for chunk in chunks]
             if ask:
                 parts[-1] = replace(parts[-1], ask_id=ask.id, options=ask.options)
@@ -339,11 +338,7 @@ def _card_units(text: str) -> int:
 
 
 def _split_cards(text: str) -> list[str]:
-    return _split(text, CARD_UNITS * MAX_CARD_CHARS, _card_units)
-
-
-def _split(text: str, limit: int, size: Callable[[str], int]) -> list[str]:
-    return split_markdown(text.encode("utf-8", "replace").decode(), limit, size)  # no lone surrogates
+    return split_markdown(text, CARD_UNITS * MAX_CARD_CHARS, _card_units)
 
 
 def _buttons_json(options: tuple[str, ...], command: str = "") -> str:

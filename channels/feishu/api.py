@@ -7,35 +7,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import aiohttp
 import orjson
 
-from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
+from channels.base import ChatGone, OutcomeUnknown, TokenRejected, TryLater
 from channels.feishu import FeishuSettings
 from channels.feishu.limits import FeishuLimits, name_api
 from channels.feishu.own_posts import OwnPosts
-from channels.shared.access_token import AccessToken
-from channels.shared.http_client import HttpClient, RateLimited
-from channels.shared.rate_limit import Priority, RateLimiter
+from channels.shared.access_token import TokenApi
+from channels.shared.http_client import CodedRefusal, RateLimited
 
 TOKEN_MARGIN_SECONDS = 600.0  # a token is replaced so long before it expires: both are valid meanwhile
 
 # open.feishu.cn/document/server-docs/api-call-guide/generic-error-code, and each method's own page
-_TOKEN_CODES = frozenset({99991661, 99991663, 99991664, 99991668, 99991671})  # missing, expired or invalid
 _BUSY_CODES = frozenset({99991400, 230020, 230049, 11232, 11233, 11247, 200810, 2200})
 _GONE_CODES = frozenset({230002, 230013, 230018, 230029, 230035, 230038, 230053, 232006, 232009, 232010, 232011})
 _SCOPE_CODES = frozenset({99991672, 99991679, 230027, 230006, 41050, 40004, 40014})
 _SECRET_CODES = frozenset({10003, 10012, 10014, 10015, 10019})
 
 
-class ApiRefusal(Refused):
-    """The platform refused a call, with a code."""
+class ApiRefusal(CodedRefusal):
+    """The platform refused a call."""
 
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(f"Feishu: {message[:300]} ({code})")
-        self.code = code
+    platform = "Feishu"
 
 
 class ScopeMissing(ApiRefusal):
@@ -46,16 +43,15 @@ class ChatGoneRefusal(ApiRefusal, ChatGone):
     """The chat is gone, or the bot may no longer write there."""
 
 
-class FeishuApi(HttpClient):
+class FeishuApi(TokenApi):
     """The REST calls of one app. Raises ChannelError."""
 
+    token_codes = frozenset({99991661, 99991663, 99991664, 99991668, 99991671})  # missing, expired or invalid
+
     def __init__(self, settings: FeishuSettings) -> None:
-        super().__init__("Feishu", settings.proxy, settings.ca_file)
+        super().__init__("Feishu", settings.proxy, settings.ca_file, FeishuLimits(), TOKEN_MARGIN_SECONDS)
         self._settings = settings
-        self._token = AccessToken(self._fetch_token, TOKEN_MARGIN_SECONDS)
         self.own_posts = OwnPosts(settings.shared_check_seconds)
-        self._limiter = RateLimiter(FeishuLimits())
-        self.credentials_error = ""  # why the platform rejects the app's credentials, "" while it accepts them
 
     async def __call__(
         self,
@@ -71,30 +67,11 @@ class FeishuApi(HttpClient):
 
         The call is repeated with a new token if the token has expired. A `repeatable` one raises no OutcomeUnknown.
         """
-        raw, api = orjson.dumps(body) if body is not None else form, name_api(method, path)
-        await self._limiter.acquire("", Priority.FINAL, method=api)
-        try:
-            answer = await self._request_with_token(method, path, raw, query, repeatable)
-        except RateLimited as error:
-            self._limiter.note_refused("", error.after, api)
-            raise
-        self._limiter.note_accepted("", api)
+        raw = orjson.dumps(body) if body is not None else form
+        send = partial(self._request, method, path, raw, query, repeatable=repeatable)
+        answer = await self._call_api(name_api(method, path), send, again=form is None)  # a form can be sent only once
         data = answer.get("data")
         return data if isinstance(data, dict) else answer
-
-    async def _request_with_token(
-        self, method: str, path: str, raw: bytes | aiohttp.FormData | None, query: Any, repeatable: bool
-    ) -> dict[str, Any]:
-        token = await self._token.get()
-        try:
-            return await self._request(method, path, raw, query, token, repeatable)
-        except ApiRefusal as error:
-            if error.code not in _TOKEN_CODES:
-                raise
-            self._token.reject(token)
-            if isinstance(raw, aiohttp.FormData):  # it can be sent only once
-                raise TryLater(str(error)) from None
-            return await self._request(method, path, raw, query, await self._token.get(), repeatable)
 
     async def post_message(
         self, path: str, body: Mapping[str, Any], query: Mapping[str, str | int] | None = None
@@ -110,7 +87,6 @@ class FeishuApi(HttpClient):
         return posted
 
     async def _fetch_token(self) -> tuple[str, float]:
-        """Fetch a tenant token. Raises TokenRejected when the app's credentials are wrong."""
         settings = self._settings
         body = orjson.dumps({"app_id": settings.app_id, "app_secret": settings.app_secret.reveal()})
         try:
@@ -118,11 +94,8 @@ class FeishuApi(HttpClient):
         except ApiRefusal as error:
             if error.code not in _SECRET_CODES:
                 raise TryLater(str(error), 10.0) from None
-            self.credentials_error = (
-                f"Feishu rejects the app's id or secret ({error.code}): take both from the developer console."
-            )
-            raise TokenRejected(self.credentials_error, 60.0) from None
-        self.credentials_error = ""
+            reason = f"Feishu rejects the app's id or secret ({error.code}): take both from the developer console."
+            raise TokenRejected(reason, 60.0) from None
         return str(answer["tenant_access_token"]), float(answer.get("expire", 7200))
 
     async def probe_connection(self) -> None:
@@ -135,7 +108,7 @@ class FeishuApi(HttpClient):
         return self._settings.base_url + (path if path.startswith("/") else f"/open-apis/{path}")
 
     async def _request(
-        self, method: str, path: str, raw: Any, query: Any = None, token: str = "", repeatable: bool = False
+        self, method: str, path: str, raw: Any, query: Any = None, token: str = "", *, repeatable: bool = False
     ) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         if isinstance(raw, bytes):

@@ -10,7 +10,6 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import orjson
 
 from channels.base import Health, NotStored, Readiness
 from channels.feishu import FeishuSettings
-from channels.shared.health import ConnectionHealth
+from channels.shared.event_stream import MAX_BACKOFF_SECONDS, EventStream
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +26,6 @@ MAX_LINE_BYTES = 16 << 20  # of one event
 LOADING_TIMEOUT_SECONDS = 120.0  # until the process has imported the SDK
 SILENCE_TIMEOUT_SECONDS = 45.0  # a process that sends nothing is replaced: connecting may take 30
 STALE_SECONDS = 5.0  # the process reports every second
-STEADY_SECONDS = 30.0  # a connection that lasts longer did not fail
-MAX_BACKOFF_SECONDS = 30.0  # between two processes
 
 # open.feishu.cn/document/server-docs/event-subscription-guide
 _FAILURES = {
@@ -41,14 +38,14 @@ HandleEvent = Callable[[bytes], Awaitable[object]]
 """Stores one raw event and returns the platform's answer (None for most). Raises NotStored."""
 
 
-class FeishuConnection:
+class FeishuConnection(EventStream[HandleEvent]):
     """One long connection. Each process makes one connection; a lost one is replaced by the next process."""
 
     def __init__(self, settings: FeishuSettings, on_connected: Callable[[float], None]) -> None:
+        super().__init__("feishu", "Feishu", log)
         self._settings = settings
         self._on_connected = on_connected  # takes the seconds without a connection
         self._connected_at = -math.inf  # time.monotonic() when it was last connected
-        self.health = ConnectionHealth("feishu", log)
         self._last_line_at = time.monotonic()
         self._failure = ""  # why the process says that its connection ended
 
@@ -59,13 +56,8 @@ class FeishuConnection:
             return Readiness(Health.DOWN, time.time() - age, f"The Feishu connection is silent for {age:.0f} seconds.")
         return self.health.now
 
-    async def run(self, handle_event: HandleEvent) -> None:
-        """Pass events to `handle_event` until cancelled, in the order of arrival; none waits for another's commit."""
-        async with asyncio.TaskGroup() as handlers:
-            await self.health.supervise(partial(self._run_process, handle_event, handlers), STEADY_SECONDS)
-
-    async def _run_process(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> tuple[str, float]:
-        """Run one process until it ends. Returns the reason, and the longest time to wait before the next one."""
+    async def _connect_once(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> tuple[str, float]:
+        """Run one process until it ends."""
         self._failure = ""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", str(PROGRAM), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=MAX_LINE_BYTES

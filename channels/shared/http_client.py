@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, ClassVar, Literal
 
 import aiohttp
 
@@ -36,6 +36,16 @@ class RateLimited(TryLater):
 
     def __init__(self, platform: str, seconds: float) -> None:
         super().__init__(f"{platform} asked to retry after {seconds:.3g} s", seconds)
+
+
+class CodedRefusal(Refused):
+    """The platform refused a call, with a code."""
+
+    platform: ClassVar[str]
+
+    def __init__(self, code: str | int, message: str) -> None:
+        super().__init__(f"{self.platform}: {message[:300]} ({code})")
+        self.code = code
 
 
 class HttpClient:

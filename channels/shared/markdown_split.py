@@ -34,8 +34,9 @@ def split_markdown(text: str, limit: int, size: Size = len) -> list[str]:
 
     Splits between blocks if possible, else between lines, else between words. Closes a split fence and reopens it with
     its language, and repeats the head of a split table. Returns text that fits unchanged, and no chunk for blank text.
-    `limit` is at least 8.
+    No platform takes a lone surrogate, which becomes "?". `limit` is at least 8.
     """
+    text = text if text.isascii() else text.encode("utf-8", "replace").decode()
     if size(text) <= limit:
         return [text] if text.strip() else []
     text = _NEWLINE.sub("\n", text)

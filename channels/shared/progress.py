@@ -13,6 +13,7 @@ ITEM_MARKS = {"pending": "☐", "running": "▸", "done": "☑"}
 STATE_MARKS = {"done": "✅", "failed": "❌", "stopped": "⏹", "waiting": ""}  # before the summary
 MAX_TITLE_CHARS, MAX_ITEM_CHARS, MAX_LIVE_ITEMS = 80, 100, 15
 MAX_THINKING_CHARS = 300
+MAX_STEPS_ABOVE = 8  # a text
 
 
 def summary_line(final: Final) -> str:
@@ -47,6 +48,11 @@ def live_lines(view: View, max_steps: int) -> list[str]:
     hidden = len(steps) - max_steps
     earlier = [ngettext("… {n} earlier step", "… {n} earlier steps", hidden)] if hidden > 0 else []
     return [*map(item_line, items), *earlier, *(step_line(step, step.progress) for step in steps[-max_steps:])]
+
+
+def live_head(view: View, max_size: int, size: Callable[[str], int]) -> str:
+    """Return the plan and the latest steps of a running turn, as they stand above its text."""
+    return join_latest(live_lines(view, MAX_STEPS_ABOVE), max_size, size)
 
 
 def notice_line(view: View) -> str:

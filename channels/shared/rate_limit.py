@@ -94,10 +94,10 @@ class RateLimits:
 class MethodLimits:
     """The numbers of a platform that counts each method for itself; "" stands for the methods without their own."""
 
-    methods: Mapping[str, CallRate]
+    methods: Mapping[str, Sequence[CallRate]]  # the narrowest first
 
     def limits_of(self, method: str, group: bool) -> Sequence[CallRate]:
-        return (self.methods.get(method) or self.methods[""],)
+        return self.methods.get(method) or self.methods[""]
 
 
 class PlatformLimits(Protocol):

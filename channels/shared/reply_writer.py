@@ -67,6 +67,10 @@ class MessageRenderer(Protocol[P]):
         """Show the typing action, which ends by itself, unless a reaction to the question shows the work."""
         return
 
+    def close(self) -> None:
+        """Forget what is to happen later: the whole reply is visible, or another process goes on with it."""
+        return
+
 
 @runtime_checkable
 class DraftRenderer(Protocol[C]):
@@ -173,6 +177,7 @@ class ReplyWriter(Generic[P]):
             await self._checked_call(self._delete_part(index))
         if final.asks:
             await self._posts.record_questions(self._locate_questions(final))
+        self._renderer.close()
         self._on_finished(final)
 
     def _locate_questions(self, final: Final) -> dict[int, str]:
@@ -217,6 +222,7 @@ class ReplyWriter(Generic[P]):
     async def close(self) -> None:
         self._rate_limit.settle_end()
         await self._stop_stream()
+        self._renderer.close()
 
     async def _stop_stream(self) -> None:
         """End the stream: cancel a wait, but let the call under way finish."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,7 +17,10 @@ from typing import Any, Literal
 import orjson
 
 from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
-from channels.base import parse_command_text
+from channels.base import NO_CATCH_UP, CatchUpSource, Readiness, Receive, parse_command_text
+from channels.shared.event_stream import EventStream
+from channels.shared.http_client import HttpClient
+from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import PlatformChannel
 from channels.shared.unread import with_author
 
@@ -50,9 +54,34 @@ class RobotAccount:
 
 
 class RobotChannel(PlatformChannel):
-    """A channel of one robot."""
+    """A channel of one robot, which cannot read a history: each event is stored until that succeeds."""
 
-    _me: RobotAccount
+    def __init__(self, http: HttpClient, connection: EventStream[Any], me: RobotAccount) -> None:
+        super().__init__(http)
+        self._connection = connection
+        self._me = me
+        self._pipeline = InboundPipeline(
+            me.channel, self._background, apologize=self._apologize, show_working=self._show_working
+        )
+
+    @abstractmethod
+    async def _store_event(self, *event: Any) -> object:
+        """Parse and store an event as it comes over the connection; return the answer to it."""
+
+    @abstractmethod
+    async def _apologize(self, message: Message, text: str) -> None:
+        """Say why a message cannot be stored."""
+
+    @abstractmethod
+    async def _show_working(self, message: Message) -> None:
+        """Begin to work on an accepted message."""
+
+    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
+        self._pipeline.receive = receive
+        await self._connection.run(self._store_event)
+
+    def readiness(self) -> Readiness:
+        return self._connection.health.now
 
     def spell_command(self, thread: Thread, command: str) -> str:
         """In groups, a robot receives only messages that mention it."""
@@ -91,6 +120,13 @@ def attached_file(family: Family, ref: str, given: object, message_id: str, inde
     name, mime = NAMES[family]
     short = re.sub(r"\W", "", message_id)[-6:] + (f"_{index}" if index else "")
     return Attachment(ref, str(given or name.format(short)), mime, None, family)
+
+
+def make_quotes(said: str, files: Sequence[Attachment], author_id: str = "") -> list[Quote]:
+    """Return the quoted words, or that they cannot be read; files alone need no words."""
+    if said:
+        return [Quote("somebody", said[:MAX_QUOTE_CHARS], author_id=author_id)]
+    return [] if files else [Quote("", "", "unread")]
 
 
 def make_message(

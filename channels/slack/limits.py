@@ -31,6 +31,6 @@ def slack_limits(rate_factor: float) -> MethodLimits:
             calls, 60.0, burst, per_chat=per_chat, minimum=True, stream_reserve=reserves[0], first_reserve=reserves[1]
         )
 
-    methods = {method: limit(calls) for method, calls in CALLS_PER_MINUTE.items()}
-    channels = {method: limit(calls, per_chat=True) for method, calls in PER_CHANNEL.items()}
-    return MethodLimits({"": limit(DEFAULT_CALLS_PER_MINUTE), **methods, **channels})
+    methods = {method: [limit(calls)] for method, calls in CALLS_PER_MINUTE.items()}
+    channels = {method: [limit(calls, per_chat=True)] for method, calls in PER_CHANNEL.items()}
+    return MethodLimits({"": [limit(DEFAULT_CALLS_PER_MINUTE)], **methods, **channels})

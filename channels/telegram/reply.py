@@ -33,7 +33,6 @@ MAX_CALLBACK_BYTES = 64  # of a button's data
 MAX_BUTTON_ROWS = 8
 MAX_BUTTONS_PER_ROW = 8
 MAX_LABEL_CHARS = 100  # of a button
-MAX_SHOWN_STEPS = 8
 NO_PREVIEW = {"is_disabled": True}
 
 
@@ -77,7 +76,7 @@ class TelegramRenderer(MessageRenderer[TelegramMessage]):
 
     def render(self, view: View) -> list[TelegramMessage]:
         """Render a running turn: plan and latest steps, the text, the notice."""
-        head = progress.join_latest(progress.live_lines(view, MAX_SHOWN_STEPS), MAX_HEAD_UNITS, utf16_length)
+        head = progress.live_head(view, MAX_HEAD_UNITS, utf16_length)
         foot = progress.notice_line(view)
         if not (head or foot or view.text):
             return []

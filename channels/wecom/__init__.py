@@ -27,9 +27,7 @@ class WeComSettings:
     secret: Secret = required(N_("the robot's Secret, same page"), environment="WECOM_SECRET")
     name: str = setting("Fawn", "the robot's name, as people mention it in groups")
     gateway_url: str = setting(PUBLIC_URL, "address of the long connection")
-    proxy: str = setting(
-        "", "HTTP proxy for the connection and files, with user:password@ if it needs them", repr=False
-    )
+    proxy: str = setting("", "HTTP proxy for calls, events and files, with user:password@ if it needs them", repr=False)
     ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")
     per_reply: float = setting(0.5, "updates per second of one answer", ge=0.1)
     overall: float = setting(20.0, "updates per second of all answers together", ge=1)

@@ -7,47 +7,32 @@ import base64
 import hashlib
 import math
 from collections.abc import AsyncGenerator
-from io import BufferedReader
-from pathlib import PurePath
-from typing import Any, BinaryIO, cast
+from pathlib import Path, PurePath
+from typing import Any
 
-from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread
 from catalogue import _
-from channels.base import (
-    NO_CATCH_UP,
-    CatchUpSource,
-    ChannelLimits,
-    OutgoingFile,
-    Readiness,
-    Receipt,
-    Receive,
-    Refused,
-    Reply,
-    SentMessages,
-)
+from channels.base import ChannelLimits, OutgoingFile, Receipt, Refused, Reply, SentMessages
 from channels.shared import file_limits
 from channels.shared.early_files import EarlyFiles
 from channels.shared.http_client import HttpClient, opened_file
-from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import FilePost
 from channels.shared.posts import IDEMPOTENT_POSTS
-from channels.shared.rate_limit import RateLimiter, RateLimits
+from channels.shared.rate_limit import MethodLimits, RateLimiter, RateLimits
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.robot_chats import RobotAccount, RobotChannel
 from channels.shared.texts import ANSWERED, REPEAT_MARK, choice_line, text_for
 from channels.wecom import NAME, PUBLIC_URL, WeComSettings
-from channels.wecom.connection import SEND, UPDATE_CARD, WeComConnection
+from channels.wecom.connection import UPDATE_CARD, WeComConnection
 from channels.wecom.events import parse_callback, split_message_id
 from channels.wecom.files import EncryptedFiles
 from channels.wecom.reply import (
     MAX_TEXT_BYTES,
+    POST,
+    POST_LIMITS,
     SEAL_SECONDS,
     PacedScope,
-    WeComLimits,
-    WeComMessage,
     WeComRenderer,
-    address_of,
     answered_card,
 )
 
@@ -71,25 +56,19 @@ class WeComChannel(RobotChannel):
     def __init__(self, settings: WeComSettings) -> None:
         self._settings = settings
         http = HttpClient("WeCom", settings.proxy, settings.ca_file)
-        super().__init__(http)
         self._line = WeComConnection(settings, http)
+        language = "zh" if settings.gateway_url == PUBLIC_URL else ""
+        super().__init__(http, self._line, RobotAccount(NAME, settings.bot_id, settings.name, language))
         self._files = EncryptedFiles(http)
         self._early = EarlyFiles(self._files.download, MAX_DOWNLOAD_BYTES)
-        language = "zh" if settings.gateway_url == PUBLIC_URL else ""
-        self._me = RobotAccount(NAME, settings.bot_id, settings.name, language)
-        frames = RateLimits(settings.per_reply, FRAME_BURST, overall=settings.overall)
-        self._rate_limiter = RateLimiter(WeComLimits(frames))
-        self._pipeline = InboundPipeline(NAME, self._background, apologize=self._apologize, show_working=self._begin)
+        frames = RateLimits(settings.per_reply, FRAME_BURST, overall=settings.overall).limits_of("", group=False)
+        self._rate_limiter = RateLimiter(MethodLimits({"": frames, POST: POST_LIMITS}))
 
     async def close(self) -> None:
         await self._early.close()
         await super().close()
 
     # ------------------------------------------------------------ events
-
-    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
-        self._pipeline.receive = receive
-        await self._line.run(self._store_event)
 
     async def _store_event(self, command: str, req_id: str, raw: bytes) -> None:
         """Store one event until it is stored, because WeCom has no history. Answer a click in its five seconds."""
@@ -106,7 +85,7 @@ class WeComChannel(RobotChannel):
         body = {"response_type": "update_template_card", "template_card": answered_card(click.id, shown)}
         await self._line.call(UPDATE_CARD, body, req_id)
 
-    async def _begin(self, message: Message) -> None:
+    async def _show_working(self, message: Message) -> None:
         """Fetch the files of a message that waits for its turn: WeCom keeps them for five minutes."""
         if message.attachments:
             await asyncio.sleep(self.early_seconds)
@@ -115,11 +94,7 @@ class WeComChannel(RobotChannel):
                 await self._early.fetch_early(attachment)
 
     async def _apologize(self, message: Message, text: str) -> None:
-        content = {"msgtype": "markdown", "markdown": {"content": text}}
-        await self._line.call(SEND, {**address_of(message.thread), **content})
-
-    def readiness(self) -> Readiness:
-        return self._line.health.now
+        await self._line.send_markdown(message.thread, text)
 
     # ------------------------------------------------------------ replies and files
 
@@ -127,11 +102,8 @@ class WeComChannel(RobotChannel):
         _message, req_id = split_message_id(to)
         scope = PacedScope(self._rate_limiter, thread.chat, idempotent_posts=IDEMPOTENT_POSTS if req_id else 0)
         options: dict[str, Any] = {"req_id": req_id, "seal_seconds": self.seal_seconds}
-        renderer = WeComRenderer(self._line, thread, posts, scope, self._keep, **options)
-        return self._add_reply(WeComReply(renderer, posts, scope))
-
-    def _keep(self, work: Any, name: str) -> None:
-        self._background.start_best_effort(work, name)
+        renderer = WeComRenderer(self._line, thread, posts, scope, self._background, **options)
+        return self._add_reply(ReplyWriter(renderer, posts, scope))
 
     def name_of(self, attachment: Attachment) -> str:
         """Return the name that came with a fetched file."""
@@ -148,7 +120,7 @@ class WeComChannel(RobotChannel):
         is_image = PurePath(name).suffix.lower() in IMAGE_SUFFIXES and file.size <= MAX_IMAGE_BYTES
         kind, count = "image" if is_image else "file", max(1, math.ceil(file.size / CHUNK_BYTES))
         async with opened_file(file.path) as content:
-            digest = await asyncio.to_thread(_md5, content)
+            digest = await asyncio.to_thread(_md5, file.path)
             begin = {"type": kind, "filename": name, "total_size": file.size, "total_chunks": count, "md5": digest}
             upload = (await self._line.call("aibot_upload_media_init", begin))["upload_id"]
             for index in range(count):
@@ -163,30 +135,13 @@ class WeComChannel(RobotChannel):
         [file], [(kind, media)] = post.files, post.uploads
         scope = PacedScope(self._rate_limiter, thread.chat)
         caption = f"{_(REPEAT_MARK)}\n\n{file.caption}".strip() if post.is_repeat else file.caption
-        for body in [{"msgtype": "markdown", "markdown": {"content": caption}}] * bool(caption) + [
-            {"msgtype": kind, kind: {"media_id": media}}
-        ]:
+        if caption:
             await scope.acquire_post()
-            await self._line.call(SEND, {**address_of(thread), **body})
+            await self._line.send_markdown(thread, caption)
+        await scope.acquire_post()
+        await self._line.send(thread, kind, {"media_id": media})
         return f"file-{media}"
 
 
-class WeComReply(ReplyWriter[WeComMessage]):
-    """A reply whose streams end in time."""
-
-    def __init__(self, renderer: WeComRenderer, posts: SentMessages, scope: PacedScope) -> None:
-        super().__init__(renderer, posts, scope, on_finished=self._forget)
-        self._streams = renderer
-
-    def _forget(self, _final: Final) -> None:
-        self._streams.close()
-
-    async def close(self) -> None:
-        await super().close()
-        self._streams.close()
-
-
-def _md5(content: BinaryIO) -> str:
-    digest = hashlib.file_digest(cast(BufferedReader, content), lambda: hashlib.md5(usedforsecurity=False))
-    content.seek(0)
-    return digest.hexdigest()
+def _md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()

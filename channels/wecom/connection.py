@@ -18,10 +18,13 @@ from weakref import WeakValueDictionary
 import aiohttp
 import orjson
 
+from agent.messages import Thread
 from catalogue import N_, _
-from channels.base import ChannelError, Health, OutcomeUnknown, Refused, TryLater, Unattended
-from channels.shared.health import ConnectionHealth
-from channels.shared.http_client import HttpClient, RateLimited, mapped_network_errors
+from channels.base import Health, OutcomeUnknown, TryLater, Unattended
+from channels.shared.event_stream import MAX_BACKOFF_SECONDS, EventStream
+from channels.shared.http_client import CodedRefusal, HttpClient, RateLimited, mapped_network_errors
+from channels.shared.robot_chats import is_group
+from channels.shared.visible_text import dict_of
 from channels.wecom import NAME, WeComSettings
 
 log = logging.getLogger(__name__)
@@ -29,9 +32,7 @@ log = logging.getLogger(__name__)
 ANSWER_SECONDS = 10.0  # for the answer to a call
 LINE_SECONDS = 2.0  # a call waits so long for a line that is being replaced
 PING_SECONDS = 10.0  # between two pings; a line that does not answer one in ANSWER_SECONDS is dead
-STEADY_SECONDS = 30.0  # a line that lasts longer did not fail
-MAX_BACKOFF_SECONDS = 30.0  # between two lines
-REJECTED_SECONDS = 60.0  # …while the robot's id or secret is rejected
+REJECTED_SECONDS = 60.0  # between two lines while the robot's id or secret is rejected
 BUSY_SECONDS = 2.0  # after a rate limit, which names no time
 MAX_FRAME_BYTES = 4 << 20
 CLOSING = aiohttp.ClientWSTimeout(ws_close=2.0)  # for the other side's goodbye
@@ -53,12 +54,10 @@ REJECTED = N_("WeCom rejects the robot's Bot ID or Secret ({code}): copy both ag
 LOST = N_("The connection to WeCom was lost.")
 
 
-class WeComRefusal(Refused):
-    """The platform refused a call, with a code."""
+class WeComRefusal(CodedRefusal):
+    """The platform refused a call."""
 
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(f"WeCom: {message[:300]} ({code})")
-        self.code = code
+    platform = "WeCom"
 
 
 class AnswerEnded(WeComRefusal):
@@ -73,10 +72,11 @@ HandleEvent = Callable[[str, str, bytes], Coroutine[Any, Any, None]]
 """Handles one event: its command, its `req_id`, and its body as JSON."""
 
 
-class WeComConnection:
+class WeComConnection(EventStream[HandleEvent]):
     """One line; a lost one is replaced."""
 
     def __init__(self, settings: WeComSettings, http: HttpClient) -> None:
+        super().__init__(NAME, "WeCom", log)
         self._settings = settings
         self._http = http
         self._socket: aiohttp.ClientWebSocketResponse | None = None  # the subscribed line
@@ -85,7 +85,6 @@ class WeComConnection:
         self._waiting: dict[str, asyncio.Future[Mapping[str, Any]]] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._numbers = itertools.count(1)
-        self.health = ConnectionHealth(NAME, log)
 
     # ------------------------------------------------------------ calls
 
@@ -100,6 +99,14 @@ class WeComConnection:
         if self._socket is None:
             raise Unattended(_(LOST))
         return await self._call(self._socket, command, body, req_id)
+
+    async def send(self, thread: Thread, kind: str, content: Mapping[str, Any]) -> None:
+        """Post a message of the robot into a chat."""
+        chat = {"chatid": thread.chat.removeprefix("@"), "chat_type": 2 if is_group(thread) else 1}
+        await self.call(SEND, {**chat, "msgtype": kind, kind: content})
+
+    async def send_markdown(self, thread: Thread, text: str, **more: object) -> None:
+        await self.send(thread, "markdown", {"content": text, **more})
 
     async def _call(
         self, socket: aiohttp.ClientWebSocketResponse, command: str, body: Mapping[str, Any] | None, req_id: str = ""
@@ -134,31 +141,16 @@ class WeComConnection:
             raise AnswerEnded(code, message)
         if code in _LIMITED:
             raise RateLimited("WeCom", BUSY_SECONDS)
-        if code == SYSTEM_BUSY:
-            raise TryLater(f"WeCom: {message[:300]} ({code})")
-        if code == NOT_SUBSCRIBED:
-            self._drop_line()
+        if code == NOT_SUBSCRIBED and self._reader is not None:
+            self._socket = None
+            self._subscribed.clear()
+            self._reader.cancel()  # the line is closed and replaced
+        if code in (SYSTEM_BUSY, NOT_SUBSCRIBED):
             raise TryLater(f"WeCom: {message[:300]} ({code})")
         if code != SUPERSEDED:
             raise WeComRefusal(code, message)
 
-    def _drop_line(self) -> None:
-        """Have the line closed and replaced."""
-        self._socket = None
-        self._subscribed.clear()
-        if self._reader is not None:
-            self._reader.cancel()
-
     # ------------------------------------------------------------ the line
-
-    async def run(self, handle_event: HandleEvent) -> None:
-        """Pass events to `handle_event` until cancelled, in the order of arrival; none waits for another's commit."""
-        async with asyncio.TaskGroup() as handlers:
-            try:
-                await self.health.supervise(lambda: self._connect_once(handle_event, handlers), STEADY_SECONDS)
-            except Displaced:
-                self.health.set_health(Health.DOWN, _(DISPLACED))
-                await asyncio.Event().wait()
 
     async def probe(self) -> None:
         """Open a line without subscribing to events, which would end another one. Raises ChannelError."""
@@ -175,12 +167,13 @@ class WeComConnection:
         await self._call(socket, "aibot_subscribe", {"bot_id": self._settings.bot_id, "secret": secret})
 
     async def _connect_once(self, handle_event: HandleEvent, handlers: asyncio.TaskGroup) -> tuple[str, float]:
-        """Serve one line. Returns why it ended, and the longest time to wait before the next one."""
         try:
             async with await self._open() as socket:
                 return await self._serve(socket, handle_event, handlers)
-        except (ChannelError, aiohttp.ClientError, OSError) as error:
-            return f"The WeCom connection failed ({error or type(error).__name__}).", MAX_BACKOFF_SECONDS
+        except Displaced:
+            self.health.set_health(Health.DOWN, _(DISPLACED))
+            await asyncio.Event().wait()  # for a restart
+            raise
 
     async def _serve(
         self, socket: aiohttp.ClientWebSocketResponse, handle_event: HandleEvent, handlers: asyncio.TaskGroup
@@ -219,7 +212,7 @@ class WeComConnection:
                 frame = _read_frame(message.data)
                 req_id, command = str(frame["headers"].get("req_id", "")), frame.get("cmd")
                 if command in (MESSAGE, EVENT):
-                    if _event_type(frame) == "disconnected_event":
+                    if dict_of(frame["body"].get("event")).get("eventtype") == "disconnected_event":
                         raise Displaced
                     handling = handle_event(command, req_id, orjson.dumps(frame["body"]))
                     handlers.create_task(handling, name=f"wecom event {req_id}")
@@ -234,14 +227,7 @@ class WeComConnection:
 def _read_frame(text: str) -> dict[str, Any]:
     """Return a frame with a head and a body; an unknown shape has empty ones."""
     try:
-        frame = orjson.loads(text)
+        frame = dict_of(orjson.loads(text))
     except orjson.JSONDecodeError:
         frame = {}
-    frame = frame if isinstance(frame, dict) else {}
-    head, body = frame.get("headers"), frame.get("body")
-    return {**frame, "headers": head if isinstance(head, dict) else {}, "body": body if isinstance(body, dict) else {}}
-
-
-def _event_type(frame: Mapping[str, Any]) -> object:
-    event = frame["body"].get("event")
-    return event.get("eventtype") if isinstance(event, dict) else None
+    return {**frame, "headers": dict_of(frame.get("headers")), "body": dict_of(frame.get("body"))}

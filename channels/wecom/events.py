@@ -14,13 +14,13 @@ import orjson
 
 from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
 from channels.shared.robot_chats import (
-    MAX_QUOTE_CHARS,
     Family,
     RobotAccount,
     attached_file,
     is_group,
     make_click,
     make_message,
+    make_quotes,
     read_event,
 )
 from channels.shared.unread import make_unread
@@ -74,8 +74,7 @@ def _parse_message(event: Json, req_id: str, me: RobotAccount) -> Message:
     if isinstance(quoted := event.get("quote"), dict):
         shape = str(quoted.get("msgtype", ""))
         said, quoted_files = _parse_content(shape, quoted.get(shape) or {}, f"{id}q")
-        quotes = [Quote("somebody", said[:MAX_QUOTE_CHARS])] if said else []
-        quotes += [] if said or quoted_files else [Quote("", "", "unread")]
+        quotes = make_quotes(said, quoted_files)
         files += quoted_files
     return make_message(
         *(me, thread, author, id, (text.strip(), files)),

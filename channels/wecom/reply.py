@@ -10,7 +10,7 @@ import hashlib
 import re
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,19 +22,22 @@ from agent.messages import Thread
 from catalogue import N_, _
 from channels.base import OutcomeUnknown, Refused, SentMessages, find_sent_message
 from channels.shared import progress, texts
+from channels.shared.background import BackgroundTasks
 from channels.shared.http_client import RateLimited
 from channels.shared.markdown_split import split_markdown
-from channels.shared.rate_limit import SAFETY_FACTOR, CallRate, Priority, RateLimits, RateLimitScope
+from channels.shared.rate_limit import SAFETY_FACTOR, CallRate, Priority, RateLimitScope
 from channels.shared.reply_layout import button_labels, lay_out
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
-from channels.shared.robot_chats import is_group
-from channels.wecom.connection import RESPOND, SEND, AnswerEnded, WeComConnection
+from channels.wecom.connection import RESPOND, AnswerEnded, WeComConnection
 
 POST = "post"
+POST_LIMITS = [  # of a conversation's messages (…/101463)
+    CallRate(calls * SAFETY_FACTOR, seconds, calls * SAFETY_FACTOR, name, per_chat=True, sliding=True)
+    for calls, seconds, name in ((30, 60.0, "minute"), (1000, 3600.0, "hour"))
+]
 MAX_POST_WAIT_SECONDS = 10.0
 MAX_TEXT_BYTES = 20_000  # of a message: 20,480
 MAX_HEAD_BYTES = 4_000  # of plan and steps above the text
-MAX_SHOWN_STEPS = 8
 MAX_BUTTONS = 6
 MAX_LABEL_CHARS = 40  # of a button: WeCom recommends 10, and shows more
 MAX_KEY_BYTES = 1_000  # of what a button sends: 1,024
@@ -43,8 +46,6 @@ STREAM_SECONDS = 600.0  # the life of a stream from its first frame on, however 
 SEAL_SECONDS = 540.0  # after which it is ended in time, and the answer goes on in another one
 FREE_FRAMES = 20  # of a stream at any speed; WeCom takes about 85 of one (operators' measurement)…
 FRAME_SECONDS = 9.0  # …so that the others are spread over its life
-Keep = Callable[[Coroutine[Any, Any, None], str], object]
-"""Runs what nobody waits for, under a name."""
 
 LOADING = "<think></think>"  # shown as “thinking”; an empty text is no frame
 CONTINUES = N_("_Continues below._")
@@ -71,22 +72,6 @@ class WeComMessage:
         if self.head:
             return f"<think>{_unfolded(self.head)}</think>\n{text}"
         return text or LOADING
-
-
-class WeComLimits:
-    """What counts a conversation's messages ("post"), and the frames of all answers."""
-
-    def __init__(self, frames: RateLimits) -> None:
-        self._frames = frames
-
-    def limits_of(self, method: str, group: bool) -> Sequence[CallRate]:
-        if method != POST:
-            return self._frames.limits_of(method, group)
-        minute, hour = 30 * SAFETY_FACTOR, 1000 * SAFETY_FACTOR  # …/101463
-        return (
-            CallRate(minute, 60.0, minute, "minute", per_chat=True, sliding=True),
-            CallRate(hour, 3600.0, hour, "hour", per_chat=True, sliding=True),
-        )
 
 
 class PacedScope(RateLimitScope):
@@ -130,7 +115,7 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
         thread: Thread,
         posts: SentMessages,
         scope: PacedScope,
-        keep: Keep,
+        background: BackgroundTasks,
         *,
         req_id: str,
         seal_seconds: float,
@@ -140,7 +125,7 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
         self._posts = posts
         self._scope = scope
         self._req_id = req_id  # of the message that is answered; "" where nothing was asked, or it is too old
-        self._keep = keep
+        self._background = background
         self._seal_seconds = seal_seconds
         self._ids: dict[int, str] = {}  # chosen for the next post of a part
         self._live: dict[str, WeComMessage] = {}  # streams of this process that are not ended, and what they show
@@ -153,7 +138,7 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
         """Render a running turn; nothing where no message is answered, because other posts cannot be changed."""
         if not self._req_id:
             return []
-        head = progress.join_latest(progress.live_lines(view, MAX_SHOWN_STEPS), MAX_HEAD_BYTES, _bytes)
+        head = progress.live_head(view, MAX_HEAD_BYTES, _bytes)
         text = "\n\n".join(filter(None, (view.text, progress.notice_line(view))))
         if head and not text:  # what is folded alone is not seen
             return [WeComMessage(head)]
@@ -214,7 +199,7 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
             id = f"md-{id.partition('-')[2]}-{_digest(part)}"
         if self._is_repeat(index):
             part = self.repeat(part)
-        await self._send({"msgtype": "markdown", "markdown": {"content": part.content, "feedback": {"id": id}}})
+        await self._line.send_markdown(self._thread, part.content, feedback={"id": id})
         return id
 
     async def edit(self, message_id: str, part: WeComMessage) -> None:
@@ -261,8 +246,10 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
     def _seal_in_time(self, id: str) -> None:
         if id not in self._seals:
             left = max(0.0, _began_at(id) + self._seal_seconds - time.time())
-            loop = asyncio.get_running_loop()
-            self._seals[id] = loop.call_later(left, lambda: self._keep(self._seal(id), f"wecom seal {id}"))
+            self._seals[id] = asyncio.get_running_loop().call_later(left, self._begin_seal, id)
+
+    def _begin_seal(self, id: str) -> None:
+        self._background.start_best_effort(self._seal(id), f"wecom seal {id}")
 
     async def _seal(self, id: str) -> None:
         """End a stream that lasts too long, with what it shows: the writer goes on in another one."""
@@ -278,7 +265,6 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
             timer.cancel()
 
     def close(self) -> None:
-        """Forget the timers: the reply is over, or another process goes on with it."""
         for timer in self._seals.values():
             timer.cancel()
         self._seals.clear()
@@ -286,7 +272,7 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
     async def _send_card(self, id: str, part: WeComMessage, index: int) -> None:
         """Post the buttons of a question. Its id is taken once: a refused repeat is visible already."""
         try:
-            await self._send({"msgtype": "template_card", "template_card": question_card(id, part)})
+            await self._line.send(self._thread, "template_card", question_card(id, part))
         except OutcomeUnknown:
             raise
         except Refused:
@@ -297,14 +283,6 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
         """Return whether an earlier post of this part may be visible."""
         known = find_sent_message(self._posts, index)
         return known is not None and known.posts > 1
-
-    async def _send(self, body: Mapping[str, Any]) -> None:
-        await self._line.call(SEND, {**address_of(self._thread), **body})
-
-
-def address_of(thread: Thread) -> dict[str, Any]:
-    """Return the address of a chat in a post of the robot."""
-    return {"chatid": thread.chat.removeprefix("@"), "chat_type": 2 if is_group(thread) else 1}
 
 
 def question_card(task: str, part: WeComMessage) -> dict[str, Any]:
@@ -332,7 +310,7 @@ def _fits(ask: Ask) -> bool:
 def _split(text: str, head: str) -> list[WeComMessage]:
     """Split a text into messages, the first one below a folded head."""
     room = MAX_TEXT_BYTES - (_bytes(head) + 20 if head else 0)
-    chunks = split_markdown(text.encode("utf-8", "replace").decode(), room, _bytes)  # no lone surrogates
+    chunks = split_markdown(text, room, _bytes)
     return [WeComMessage(chunk, "" if number else head) for number, chunk in enumerate(chunks or [""] * bool(head))]
 
 

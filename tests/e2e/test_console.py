@@ -19,6 +19,7 @@ from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.forked_services import program
 from tests.support.service_process import PROGRAM, Service, ask
 from tests.support.terminal import EMPTY, PATIENCE, Terminal
 
@@ -34,7 +35,7 @@ class Terminals:
         self.windows: list[Terminal] = []
 
     async def open(self, service: Service, *arguments: str) -> Terminal:
-        command = [*PROGRAM, *arguments, "--config", "config.yaml"]
+        command = [*program(), *arguments, "--config", "config.yaml"]
         environment = {**service.environment(), "TERM": "xterm", "USER": "jane", "LOGNAME": "jane"}
         self.windows.append(Terminal(command, service.folder, environment, 40, 110))
         await asyncio.to_thread(self.windows[-1].prompt)
@@ -274,7 +275,7 @@ async def test_several_asks_at_once_share_one_service(idle: Service) -> None:
 async def interrupt_ask(service: Service, *where: str) -> None:
     """Press Ctrl-C while `fawn ask` waits for a long answer: it ends with 130, and the turn is stopped."""
     process = await asyncio.create_subprocess_exec(
-        *PROGRAM, "ask", ask(tokens=3000, tok_ms=30), "--config", "config.yaml", *where,
+        *program(), "ask", ask(tokens=3000, tok_ms=30), "--config", "config.yaml", *where,
         cwd=service.folder, env=service.environment(), stdin=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     await until(lambda: service.model.requests(), PATIENCE)

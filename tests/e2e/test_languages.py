@@ -15,7 +15,8 @@ from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.all_platforms import AllPlatforms
 from tests.support.console_screens import demo_environment
-from tests.support.service_process import PROGRAM, ask, said
+from tests.support.forked_services import program
+from tests.support.service_process import ask, said
 from tests.support.terminal import EMPTY, Terminal
 
 BOB = 43
@@ -139,7 +140,7 @@ def test_each_console_speaks_the_language_of_its_own_terminal(tmp_path: Path) ->
 
     def open_console(command: str, language: str) -> Terminal:
         environment = {**demo_environment(), "LC_ALL": language}
-        console = Terminal([*PROGRAM, command, "--config", "config.yaml"], tmp_path, environment)
+        console = Terminal([*program(), command, "--config", "config.yaml"], tmp_path, environment)
         console.patience = 60
         return console
 

@@ -17,6 +17,7 @@ from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.forked_services import program
 from tests.support.service_process import PROGRAM, ask, bash
 
 BOB = 77
@@ -43,7 +44,7 @@ async def test_the_log_of_one_run_is_shown_and_followed_to_its_end(
     assert f"inbox.accepted key={key}" in text
     assert "tool.end tool=bash" in text
     assert f"run={run}" in text
-    assert str(BOB) not in text
+    assert f"/{BOB}/" not in text
 
     code, text = await service.fawn("logs", f"telegram/123456/{BOB}/")
     assert code == 0
@@ -80,9 +81,9 @@ async def test_top_shows_the_turns_in_progress(telegram: FakeTelegram, model: Fa
 async def test_top_redraws_a_terminal_and_gives_it_back(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     ours, theirs = pty.openpty()
-    program = [*PROGRAM, "top", "--config", "config.yaml"]
+    top = [*program(), "top", "--config", "config.yaml"]
     shown = await asyncio.create_subprocess_exec(
-        *program, cwd=service.folder, env=service.environment(), stdin=theirs, stdout=theirs, stderr=theirs
+        *top, cwd=service.folder, env=service.environment(), stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
     os.set_blocking(ours, False)

@@ -11,7 +11,8 @@ from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.service_process import PROGRAM, Service, ask
+from tests.support.forked_services import program
+from tests.support.service_process import Service, ask
 from tests.support.wizard import at_terminal
 
 
@@ -21,9 +22,9 @@ def idle_service(folder: Path, telegram: FakeTelegram, model: FakeModel) -> Serv
 
 async def shell(service: Service, line: str) -> tuple[int, str, str]:
     """Run a line of a shell in which `fawn` is the program; return its exit code, stdout and stderr."""
-    program = f'fawn() {{ {" ".join(PROGRAM)} "$@"; }}\n{line}'
+    script = f'fawn() {{ {" ".join(program())} "$@"; }}\n{line}'
     process = await asyncio.create_subprocess_exec(
-        *("bash", "-c", program),
+        *("bash", "-c", script),
         cwd=service.folder,
         env=service.environment(),
         stdin=subprocess.DEVNULL,
@@ -83,7 +84,7 @@ async def test_what_nobody_reads_any_more_is_not_said_elsewhere_when_it_was_stop
 ) -> None:
     service = await start()
     await shell(service, "echo /status | fawn chat --old")
-    words = [*PROGRAM, "ask", "--quiet", ask(tokens=30_000, tok_ms=50)]
+    words = [*program(), "ask", "--quiet", ask(tokens=30_000, tok_ms=50)]
     asking = await asyncio.create_subprocess_exec(*words, cwd=service.folder, env=service.environment())
     await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), 60, "the turn")
     asking.kill()

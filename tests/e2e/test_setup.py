@@ -14,7 +14,8 @@ from typing import Any
 from tests.fakes.model import FakeModel
 from tests.fakes.slack import APP_TOKEN, BOT_TOKEN, FakeSlack
 from tests.fakes.telegram import JANE, TOKEN, FakeTelegram
-from tests.support.service_process import PROGRAM, ask
+from tests.support.forked_services import program
+from tests.support.service_process import ask
 from tests.support.wizard import PATIENCE_SECONDS, NewService
 
 
@@ -68,7 +69,7 @@ async def test_a_stranger_who_does_not_have_the_link_is_not_let_in_by_a_script(
 ) -> None:
     service = new_service(tmp_path, telegram, model)
     process = await asyncio.create_subprocess_exec(
-        *PROGRAM,
+        *program(),
         *("setup", "telegram", "--token-stdin", "--wait"),
         cwd=tmp_path,
         env=service.environment(),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.service_process import PROGRAM
+from tests.support.forked_services import program
 from tests.support.terminal import EMPTY, Terminal
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ SCENES = (
 def open_demo(folder: Path, rows: int, columns: int) -> Terminal:
     """Start a service with the demo on a terminal."""
     (folder / "config.yaml").write_text(CONFIG)
-    return Terminal([*PROGRAM, "run", "--config", "config.yaml"], folder, demo_environment(), rows, columns)
+    return Terminal([*program(), "run", "--config", "config.yaml"], folder, demo_environment(), rows, columns)
 
 
 def demo_environment() -> dict[str, str]:

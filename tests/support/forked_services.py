@@ -2,6 +2,9 @@
 
 Loading takes 1.5 s of CPU, and the tests start the service more than a hundred times. A forked service runs the real
 program from `main` on, in its own process and event loop. A test with `forked = False` starts a new interpreter.
+
+A program that needs its own terminal or pipes gets them from its caller: `fork_on`, and `program`, a command for shells
+and `subprocess`. It does not outlive its caller.
 """
 
 from __future__ import annotations
@@ -30,7 +33,16 @@ CHANNELS = [f"channels.{name}.channel" for name in ("telegram", "slack", "discor
 LIBRARIES = ["apscheduler.schedulers.asyncio", "docker", "httpcore2", "openai.resources", "tzlocal", "uvloop"]
 MCP_CLIENT = ["mcp.client", "mcp.client.stdio", "mcp_types"]
 AGENT = ["agent.factory", "agent.tools", *MCP_CLIENT]
-LOADED = ["bot.__main__", "bot.app", "bot.storage.migrate", *AGENT, *LIBRARIES, *CHANNELS]
+TERMINAL = [
+    "channels.console.channel",
+    "channels.console.tui",
+    "bot.cli.ask",
+    "bot.cli.chat",
+    "bot.cli.run",
+    "bot.cli.setup",
+]
+LOADED = ["bot.__main__", "bot.app", "bot.storage.migrate", *AGENT, *LIBRARIES, *CHANNELS, *TERMINAL]
+LAUNCHER = Path(__file__).with_name("forked_program.py")
 
 
 class Forked:
@@ -67,11 +79,31 @@ async def fork(
     given: Path = Path(os.devnull),
 ) -> Forked:
     """Run `fawn arguments` in `folder` with `given` as stdin. Append its output to `log`, or its stderr to `errors`."""
-    reader, writer = await asyncio.open_unix_connection(await asyncio.to_thread(_nursery))
-    paths = {"folder": str(folder), "given": str(given), "log": str(log), "errors": str(errors or log)}
-    request = {"arguments": arguments, "environment": dict(environment), **paths}
+    streams = {"given": str(given), "log": str(log), "errors": str(errors or log)}
+    return await _request([], arguments=arguments, folder=str(folder), environment=dict(environment), streams=streams)
+
+
+async def fork_on(
+    descriptors: Sequence[int], arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> Forked:
+    """Run `fawn arguments` with these descriptors as stdin, stdout and stderr."""
+    return await _request(descriptors, arguments=arguments, folder=str(folder), environment=dict(environment))
+
+
+async def _request(descriptors: Sequence[int], **request: object) -> Forked:
+    caller = socket.socket(socket.AF_UNIX)
+    caller.connect(await asyncio.to_thread(_nursery))
+    if descriptors:
+        socket.send_fds(caller, [b"\n"], descriptors)
+    caller.setblocking(False)
+    reader, writer = await asyncio.open_unix_connection(sock=caller)
     writer.write(json.dumps(request).encode() + b"\n")
     return Forked(int(await reader.readline()), reader, writer)
+
+
+def program() -> list[str]:
+    """Return a command that is `fawn`, with the stdin, stdout and stderr of the process that runs it."""
+    return [sys.executable, "-I", "-S", str(LAUNCHER), _nursery()]
 
 
 async def run_forked(
@@ -140,27 +172,53 @@ def load_program() -> None:
 def attend(caller: socket.socket) -> None:
     """Fork the service, report its pid, wait for its end, report its exit status. Never returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    request = json.loads(caller.makefile().readline())
+    said, descriptors, _, _ = socket.recv_fds(caller, 65536, 3)
+    while not said.strip() or not said.endswith(b"\n"):
+        if not (more := caller.recv(65536)):
+            os._exit(1)  # the caller has gone
+        said += more
+    request = json.loads(said)
     pid = os.fork()
     if pid == 0:
         caller.close()
-        os._exit(serve(**request))
+        os._exit(serve(descriptors, **request))
+    for number in descriptors:
+        os.close(number)
     caller.sendall(b"%d\n" % pid)
+    if descriptors:
+        end_with_caller(pid, caller)
     _, status = os.waitpid(pid, 0)
     caller.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
     os._exit(0)
 
 
-def serve(arguments: list[str], folder: str, environment: dict[str, str], given: str, log: str, errors: str) -> int:
+def end_with_caller(pid: int, caller: socket.socket) -> None:
+    """Wait until a program has ended; kill it when its caller is gone."""
+    ending = os.pidfd_open(pid)
+    if ending not in select.select([ending, caller.fileno()], [], [])[0]:
+        os.kill(pid, signal.SIGKILL)
+    os.close(ending)
+
+
+def serve(
+    descriptors: list[int],
+    arguments: list[str],
+    folder: str,
+    environment: dict[str, str],
+    streams: Mapping[str, str] | None = None,
+) -> int:
     """Run the program in this process."""
     from bot.__main__ import main as fawn
 
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    os.dup2(os.open(given, os.O_RDONLY), 0)
-    for number, path in ((1, log), (2, errors)):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), number)
+    if streams:
+        os.dup2(os.open(streams["given"], os.O_RDONLY), 0)
+        for number, path in ((1, streams["log"]), (2, streams["errors"])):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), number)
+    else:
+        adopt_streams(descriptors)
     try:
         return fawn(arguments)
     except SystemExit as end:  # of the parser of the command line
@@ -171,6 +229,18 @@ def serve(arguments: list[str], folder: str, environment: dict[str, str], given:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+
+
+def adopt_streams(descriptors: list[int]) -> None:
+    """Make descriptors stdin, stdout and stderr of this process, as a new interpreter does at its start."""
+    os.setsid()
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    lines = 1 if os.isatty(1) else -1
+    sys.stdin = os.fdopen(0, "r", encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stdout = os.fdopen(1, "w", lines, encoding="utf-8", errors="surrogateescape", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
 if __name__ == "__main__":

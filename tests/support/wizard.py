@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from tests.support.service_process import PROGRAM, Service
+from tests.support.forked_services import Forked, fork_on
+from tests.support.service_process import Service
 
 PATIENCE_SECONDS = 60.0
 
@@ -20,7 +21,7 @@ PATIENCE_SECONDS = 60.0
 class Wizard:
     """`fawn setup …` on a pseudo-terminal."""
 
-    def __init__(self, screen: int, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, screen: int, process: Forked) -> None:
         self.screen, self.process = screen, process
         self.text = self.seen = ""
 
@@ -71,21 +72,12 @@ async def at_terminal(service: Service, *arguments: str, columns: int = 200) -> 
     """Run `fawn` on a pseudo-terminal in the folder of a service."""
     screen, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (40, columns))
-    process = await asyncio.create_subprocess_exec(
-        *PROGRAM,
-        *arguments,
-        cwd=service.folder,
-        env=service.environment(),
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        start_new_session=True,
-    )
+    process = await fork_on([terminal] * 3, arguments, service.folder, service.environment())
     os.close(terminal)
     try:
         yield Wizard(screen, process)
     finally:
         if process.returncode is None:
-            process.terminate()
+            process.send_signal(signal.SIGTERM)
             await process.wait()
         os.close(screen)

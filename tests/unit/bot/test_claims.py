@@ -25,7 +25,7 @@ from bot.rights.approvals import RoutedApproval
 from bot.rights.reservations import Budgets
 from bot.storage import conversations, runs
 from bot.storage import inbox as stored
-from bot.storage.database import Database, Execute
+from bot.storage.database import Database, Execute, StorageError
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from bot.storage.wake_ups import Written
@@ -321,6 +321,18 @@ async def test_an_unreadable_conversation_does_not_block_others(store: Database,
     jobs = await claim(store)
     assert "elsewhere" in [made.text for job in jobs for made in job.messages]
     assert await claim(store) == []
+
+
+async def test_a_fault_of_the_database_buries_no_message_of_a_run_and_is_raised(store: Database, inbox: Inbox) -> None:
+    await inbox.receive([message("one")])
+    await claim(store)
+    await store.run(claims.release_stale_claims)
+    await store.run(lambda execute: execute("ALTER TABLE posts RENAME TO away", {}))
+    with pytest.raises(StorageError):
+        await claim(store)
+    await store.run(lambda execute: execute("ALTER TABLE away RENAME TO posts", {}))
+    (job,) = await claim(store)
+    assert [made.text for made in job.messages] == ["one"]
 
 
 async def test_a_damaged_question_is_dropped(store: Database, inbox: Inbox) -> None:

@@ -349,7 +349,7 @@ def test_a_hard_limit_is_never_exceeded(timed: Timed) -> None:
 
 def test_a_reply_goes_live_only_while_its_end_is_likely_free(timed: Timed) -> None:
     async def work() -> None:
-        limits = RateLimiter(MethodLimits({"": CallRate(60, 60.0, 4.0)}))
+        limits = RateLimiter(MethodLimits({"": [CallRate(60, 60.0, 4.0)]}))
         live = 0
         while limits.end_is_free("C", "update"):
             limits.owe_end("C", "update")

@@ -188,7 +188,8 @@ def attend(caller: socket.socket) -> None:
     if descriptors:
         end_with_caller(pid, caller)
     _, status = os.waitpid(pid, 0)
-    caller.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+    with contextlib.suppress(BrokenPipeError):  # the caller has gone
+        caller.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
     os._exit(0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import pty
 import select
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyte
+from wcwidth import wcwidth
 
 EMPTY = "› Ask me, or /help"
 PATIENCE = 20.0  # seconds until a test gives up: never a measure of speed
@@ -37,14 +39,33 @@ class Terminal:
         self.raw = b""
         self.patience = PATIENCE
         self.seen: list[str] = []  # every picture after every piece of output
+        self._shown = [""] * rows  # the rows of the screen as text
+        self._above: list[tuple[object, str]] = []  # the lines of the scrollback, which change no more, as text
 
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
     def rows(self) -> list[str]:
-        """Return the scrollback and the screen as text."""
-        above = ["".join(line[i].data for i in sorted(line)) for line in self.screen.history.top]
-        return [row.rstrip() for row in [*above, *self.screen.display]]
+        """Return the scrollback and the screen as text. Makes only what has changed: it is asked for all the time."""
+        top = self.screen.history.top
+        if not top or not self._above or top[0] is not self._above[0][0]:
+            self._above = []
+        for line in itertools.islice(top, len(self._above), None):
+            self._above.append((line, "".join(line[i].data for i in sorted(line)).rstrip()))
+        self._shown = [*self._shown, *[""] * self.screen.lines][: self.screen.lines]
+        for number in self.screen.dirty:
+            if number < self.screen.lines:
+                self._shown[number] = self._row(number)
+        self.screen.dirty.clear()
+        return [*(text for _line, text in self._above), *self._shown]
+
+    def _row(self, number: int) -> str:
+        """Return a row of the screen as text: the cell behind a wide character shows nothing of its own."""
+        line, text = self.screen.buffer[number], ""
+        for x in range(max(line, default=-1) + 1):
+            if not (x and wcwidth(line[x - 1].data[:1]) == 2):
+                text += line[x].data
+        return text.rstrip()
 
     def text(self) -> str:
         return "\n".join(self.rows())

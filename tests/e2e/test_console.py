@@ -210,6 +210,7 @@ async def test_the_terminal_of_a_service_shows_its_channels_and_what_leaving_sto
     await shows(window, "Telegram: connected as @")
     window.type("/status\r")
     await asyncio.to_thread(window.until, lambda: window.text().count("Telegram: connected as @") == 2)
+    await asyncio.to_thread(window.prompt)  # while an answer is printed, the terminal takes no keys
     window.type("\x03")
     await shows(window, "Press Ctrl-C again to stop Fawn for everybody (no turn is running).")
     window.type(f"{ask(tokens=3000, tok_ms=30)}\r")

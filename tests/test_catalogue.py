@@ -129,6 +129,7 @@ ENGLISH_FILES = {
     "channels/slack/socket_mode.py": "operators: the state of a channel",
     "channels/telegram/api.py": "operators: the state of a channel",
     "channels/telegram/polling.py": "operators: the state of a channel",
+    "channels/shared/event_connection.py": "operators: the state of a channel",
     "channels/wecom/connection.py": "operators: the state of a channel",
     "sandbox/": "the model and operators",
 }

@@ -15,7 +15,7 @@ import orjson
 
 from channels.base import Health
 from channels.dingtalk.api import DingTalkApi
-from channels.shared.event_stream import MAX_BACKOFF_SECONDS, EventStream
+from channels.shared.event_connection import MAX_BACKOFF_SECONDS, EventConnection
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ HandleEvent = Callable[[str, bytes], Awaitable[object]]
 """Stores one event (its topic and data), and returns the answer to a click, None for a message."""
 
 
-class StreamConnection(EventStream[HandleEvent]):
+class StreamConnection(EventConnection[HandleEvent]):
     """One connection; a lost one is replaced."""
 
     def __init__(self, api: DingTalkApi) -> None:

@@ -17,7 +17,7 @@ import orjson
 
 from channels.base import Health, NotStored, Readiness
 from channels.feishu import FeishuSettings
-from channels.shared.event_stream import MAX_BACKOFF_SECONDS, EventStream
+from channels.shared.event_connection import MAX_BACKOFF_SECONDS, EventConnection
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ HandleEvent = Callable[[bytes], Awaitable[object]]
 """Stores one raw event and returns the platform's answer (None for most). Raises NotStored."""
 
 
-class FeishuConnection(EventStream[HandleEvent]):
+class FeishuConnection(EventConnection[HandleEvent]):
     """One long connection. Each process makes one connection; a lost one is replaced by the next process."""
 
     def __init__(self, settings: FeishuSettings, on_connected: Callable[[float], None]) -> None:

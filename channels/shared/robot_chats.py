@@ -18,7 +18,7 @@ import orjson
 
 from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
 from channels.base import NO_CATCH_UP, CatchUpSource, Readiness, Receive, parse_command_text
-from channels.shared.event_stream import EventStream
+from channels.shared.event_connection import EventConnection
 from channels.shared.http_client import HttpClient
 from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import PlatformChannel
@@ -56,7 +56,7 @@ class RobotAccount:
 class RobotChannel(PlatformChannel):
     """A channel of one robot, which cannot read a history: each event is stored until that succeeds."""
 
-    def __init__(self, http: HttpClient, connection: EventStream[Any], me: RobotAccount) -> None:
+    def __init__(self, http: HttpClient, connection: EventConnection[Any], me: RobotAccount) -> None:
         super().__init__(http)
         self._connection = connection
         self._me = me

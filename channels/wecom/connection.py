@@ -21,7 +21,7 @@ import orjson
 from agent.messages import Thread
 from catalogue import N_, _
 from channels.base import Health, OutcomeUnknown, TryLater, Unattended
-from channels.shared.event_stream import MAX_BACKOFF_SECONDS, EventStream
+from channels.shared.event_connection import MAX_BACKOFF_SECONDS, EventConnection
 from channels.shared.http_client import CodedRefusal, HttpClient, RateLimited, mapped_network_errors
 from channels.shared.robot_chats import is_group
 from channels.shared.visible_text import dict_of
@@ -72,7 +72,7 @@ HandleEvent = Callable[[str, str, bytes], Coroutine[Any, Any, None]]
 """Handles one event: its command, its `req_id`, and its body as JSON."""
 
 
-class WeComConnection(EventStream[HandleEvent]):
+class WeComConnection(EventConnection[HandleEvent]):
     """One line; a lost one is replaced."""
 
     def __init__(self, settings: WeComSettings, http: HttpClient) -> None:

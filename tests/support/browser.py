@@ -19,7 +19,7 @@ import aiohttp
 
 from tests.support.engines import need_chromium
 
-LOOK_SECONDS = 0.03
+LOOK_SECONDS, MAX_LOOK_SECONDS = 0.03, 0.1  # between two looks: each one keeps the page and a core busy
 PATIENCE_SECONDS = 30.0
 KEYS = {
     "Enter": (13, "\r"),
@@ -95,14 +95,14 @@ class Tab:
         look = f"Promise.resolve({expression}).then((found) => found instanceof Node || found)"
         try:
             async with asyncio.timeout(seconds):
-                while True:
+                for wait in itertools.chain([LOOK_SECONDS] * 10, itertools.repeat(MAX_LOOK_SECONDS)):
                     try:
                         if value := await self.eval(look):
                             return value
                     except PageError as error:
                         if not any(each in str(error) for each in PASSING_FAULTS):
                             raise
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await asyncio.sleep(wait)
         except TimeoutError:
             shown = await self.eval("document.body ? document.body.innerText : ''")
             raise AssertionError(f"never true: {what or expression}\n{self.problems}\n{shown}") from None

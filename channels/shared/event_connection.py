@@ -19,7 +19,7 @@ MAX_BACKOFF_SECONDS = 30.0  # between two connections
 H = TypeVar("H")  # what handles one event
 
 
-class EventStream(ABC, Generic[H]):
+class EventConnection(ABC, Generic[H]):
     """One connection of an account; `platform` names it in sentences, `name` in the log."""
 
     def __init__(self, name: str, platform: str, log: logging.Logger) -> None:

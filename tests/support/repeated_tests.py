@@ -2,8 +2,9 @@
 
 A machine of CI is new each time, so a run cannot count over ten. What it remembers is `repeated_tests.txt`: the names
 that a run printed, each with its day. A name that stands there needs a repetition for the second time, and the run
-fails, whatever its repetition says; so it does where more than MOST fail at once: those are no accidents of a busy
-machine. A name goes off the list when its test is mended.
+fails, whatever its repetition says; so it does for a name that this run has repeated before, which the file in the
+first argument remembers, and where more than MOST fail at once: those are no accidents of a busy machine. A name goes
+off the list when its test is mended.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ def judge(failed: Collection[str], known: Collection[str]) -> tuple[str, bool]:
     return "\n".join(lines), not again and len(failed) <= MOST
 
 
-def main() -> int:
-    """Judge the last run. Returns 1 if its repetition cannot save it."""
+def main(earlier: Path) -> int:
+    """Judge the last run, after those whose names `earlier` has. Returns 1 if its repetition cannot save it."""
     failed = json.loads(FAILED.read_text("utf-8")) if FAILED.exists() else {}
-    text, passes = judge(failed, read_list(LIST.read_text("utf-8")))
+    repeated = earlier.read_text("utf-8").splitlines() if earlier.exists() else []
+    text, passes = judge(failed, {*read_list(LIST.read_text("utf-8")), *repeated})
     print(text, flush=True)
+    earlier.write_text("".join(f"{name}\n" for name in [*repeated, *failed]), "utf-8")
     return 0 if passes else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Path(sys.argv[1])))

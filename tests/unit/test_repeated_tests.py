@@ -46,8 +46,11 @@ def test_the_run_judges_what_pytest_says_has_failed(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, capture_output=True, check=False)
     assert run.returncode == 1
     code = (
-        "import pathlib, sys; import tests.support.repeated_tests as r;"
-        f"r.FAILED = pathlib.Path({str(tmp_path)!r}) / r.FAILED.relative_to(r.ROOT); sys.exit(r.main())"
+        "import pathlib, sys; import tests.support.repeated_tests as r; folder = pathlib.Path(sys.argv[1]);"
+        "r.FAILED = folder / r.FAILED.relative_to(r.ROOT); sys.exit(r.main(folder / 'repeated'))"
     )
-    judged = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (judged.returncode, judged.stdout.splitlines()[0]) == (0, "run again alone: test_x.py::test_a")
+    for passes, said in ((0, "run again alone"), (1, "needs it for the second time, mend it")):
+        command = [sys.executable, "-c", code, str(tmp_path)]
+        judged = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert judged.returncode == passes
+        assert f"{said}: test_x.py::test_a\n" in judged.stdout

@@ -10,6 +10,7 @@ from typing import Any
 
 from agent.spans import place_of_run
 from agent.spending import SANDBOX
+from bot.admin.transcript_format import step_words
 from bot.rights.budget_texts import format_money
 from bot.storage.database import Database
 from bot.storage.identity import read_identity
@@ -121,7 +122,7 @@ def _call(row: Mapping[str, Any]) -> Node:
 
 
 def _step(row: Mapping[str, Any]) -> Node | None:
-    text = " ".join(row["text"].split())
+    text = " ".join(step_words(row["text"], row["step_title"]).split())
     text = text if len(text) <= MAX_TEXT_CHARS else f"{text[:MAX_TEXT_CHARS]}…"
     match row["kind"]:
         case EntryKind.STEP:

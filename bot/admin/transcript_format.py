@@ -20,7 +20,8 @@ def render_entry(entry: Mapping[str, Any], form: str) -> str:
         case EntryKind.STEP:
             seconds = "" if entry["seconds"] is None else f", {entry['seconds']:.1f} s"
             indent = "  " if entry["parent"] else ""  # of a sub-agent
-            return f"{indent}- {text} ({entry['state']}{seconds})\n\n"
+            shown = step_words(text, entry["step_title"])
+            return f"{indent}- {shown} ({entry['state']}{seconds})\n\n"
         case EntryKind.FILE:
             return f"- File of {who}: {text}\n\n"
         case EntryKind.FEEDBACK:
@@ -29,3 +30,8 @@ def render_entry(entry: Mapping[str, Any], form: str) -> str:
             return f"_{text}_\n\n"
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry["at"]))
     return f"**{who}** · {when}\n\n{text}\n\n"
+
+
+def step_words(text: str, title: str) -> str:
+    """Return the raw call of a step; before the kind of a task, and a call without arguments, what it does in words."""
+    return text if ":" in text or title in ("", text) else f"{title} — {text}"

@@ -53,9 +53,8 @@ class TranscriptRecorder:
                 return TranscriptEntry(_text_item(block.part), EntryKind.TEXT, block.delta, at)
             case Step():
                 text = block.detail or block.title
-                return TranscriptEntry(
-                    f"step:{block.id}", EntryKind.STEP, text, at, state=block.state, parent=block.parent
-                )
+                entry = TranscriptEntry(f"step:{block.id}", EntryKind.STEP, text, at, state=block.state)
+                return replace(entry, parent=block.parent, step_title=block.title)
             case Ask() | Approve():
                 ask = block.to_question() if isinstance(block, Approve) else block
                 text = "\n".join([ask.question, *(f"- {option}" for option in ask.options)])

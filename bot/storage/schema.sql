@@ -288,6 +288,7 @@ CREATE TABLE transcript (
     at FLOAT NOT NULL,
     asks TEXT DEFAULT '' NOT NULL,
     parent TEXT DEFAULT '' NOT NULL,
+    step_title TEXT DEFAULT '' NOT NULL,
     UNIQUE (conversation, item)
 );
 CREATE INDEX transcript_asks ON transcript (conversation) WHERE asks<>'';

@@ -36,7 +36,8 @@ class TranscriptEntry:
 
     `author` and `name` are empty for entries of the agent. `state` and `seconds` belong to steps; `seconds` is None for
     a step that did not end, or whose beginning was lost in a crash. `parent` is the id of the step that began a step of
-    a sub-agent.
+    a sub-agent. `text` of a step is its raw call, of a task the kind of its sub-agent, and `step_title` says in words
+    what it does.
     """
 
     item: str
@@ -48,6 +49,7 @@ class TranscriptEntry:
     state: str = ""
     seconds: float | None = None
     parent: str = ""
+    step_title: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -182,10 +183,14 @@ async def test_one_id_finds_the_spans_the_rows_the_reply_and_the_log(
     assert f"message {key}" in text
     assert f"message {shown.id}\n" in text
     lines = text.splitlines()
-    [delegated] = [number for number, line in enumerate(lines) if "general-purpose (done)" in line]
+    [delegated] = [number for number, line in enumerate(lines) if "look — general-purpose (done)" in line]
     assert "│  │  └─ model main (general-purpose, turn)" in lines[delegated + 1]
     assert [line for line in lines if "bash: echo 1 (done)" in line]
     assert text.count("model main (lead, turn)") == 3
+    code, export = await service.fawn("export", "telegram/", "--format", "jsonl")
+    steps = {e["text"]: e["step_title"] for e in map(json.loads, export.splitlines()) if e["kind"] == "step"}
+    assert steps["general-purpose"] == "look", "a task has both: what it does, and the kind of its sub-agent"
+    assert "- look — general-purpose (done" in (await service.fawn("export", "telegram/"))[1]
     await service.stop()
     assert await service.fawn("trace", trace) == (0, text)  # without a service
     code, text = await service.fawn("trace", "0" * 32)

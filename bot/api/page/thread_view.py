@@ -143,7 +143,8 @@ def _stored_block(entry: StoredEntry, steps: Mapping[str, Step], asked: Mapping[
             return {"type": "text", "part": name, "delta": entry.text, "replace": True}
         case EntryKind.STEP:
             known = steps.get(name)
-            shown = {"title": known.title if known else entry.text, "detail": known.detail if known else ""}
+            shown = {"title": entry.step_title or entry.text, "detail": entry.text if entry.step_title else ""}
+            shown = {"title": known.title, "detail": known.detail} if known else shown
             times = {"state": entry.state, "seconds": entry.seconds}
             return {"type": "step", "id": name, **shown, **times, "parent": entry.parent}
         case EntryKind.QUESTION if row := asked.get(name):

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -292,7 +293,7 @@ async def test_every_command_has_its_row_in_the_audit(team: Team, name: str) -> 
     assert await rows_of(team, '"kind":"command"', f'"name":"{name}"') == 1
 
 
-OPERATIONS: Mapping[str, tuple[dict[str, str], str]] = {  # what the command line changes, and the kind of its row
+OPERATIONS: Mapping[str, tuple[dict[str, Any], str]] = {  # what the command line changes, and the kind of its row
     "dead.requeue": ({"id": "2"}, "dead.requeued"),
     "dead.drop": ({"id": "1"}, "dead.dropped"),
     "pair.accept": ({"code": "MALLORYS"}, "pairing.accepted"),
@@ -304,6 +305,7 @@ OPERATIONS: Mapping[str, tuple[dict[str, str], str]] = {  # what the command lin
     "web.link": ({"person": f"telegram/{BOSS.id}"}, "page.link"),
     "backup": ({"file": "saved.tar.gz"}, "backup"),
     "note": ({"command": "export"}, "command"),
+    "drill.note": ({"figures": {"lost": 0, "left_out": "disk"}, "passed": True}, "drill"),
     "skills.note": ({"action": "disable", "skill": "minutes", "result": "done"}, "skill"),
 }
 READING = {"dead.list", "pair.list", "key.list", "export", "forget.look", "why", "trace"}

@@ -10,8 +10,8 @@ _PARTS = {  # name → statement
     "messages": "SELECT key, kind, received FROM inbox WHERE run=:run ORDER BY id",
     "calls": "SELECT agent, model, kind, input, output, cached, cost, seconds, open, began FROM usage WHERE run=:run"
     " ORDER BY began, id",
-    "steps": "SELECT item, parent, kind, text, step_title, state, seconds, at FROM transcript WHERE conversation=:conversation"
-    " AND run=:run AND author='' AND kind<>'file' ORDER BY at, id",
+    "steps": "SELECT item, parent, kind, text, step_title, state, seconds, at FROM transcript"
+    " WHERE conversation=:conversation AND run=:run AND author='' AND kind<>'file' ORDER BY at, id",
     "questions": "SELECT id, kind, state, asked, answered_at FROM questions WHERE conversation=:conversation"
     " AND run=:run ORDER BY asked",
     "deliveries": "SELECT o.id, o.kind, o.state, o.attempts, o.created, o.error FROM outbox o WHERE o.run=:run"

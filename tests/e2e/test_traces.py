@@ -189,7 +189,7 @@ async def test_one_id_finds_the_spans_the_rows_the_reply_and_the_log(
     assert text.count("model main (lead, turn)") == 3
     code, export = await service.fawn("export", "telegram/", "--format", "jsonl")
     steps = {e["text"]: e["step_title"] for e in map(json.loads, export.splitlines()) if e["kind"] == "step"}
-    assert steps["general-purpose"] == "look", "a task has both: what it does, and the kind of its sub-agent"
+    assert steps["general-purpose"] == "Task: look", "a task has both: what it does, and the kind of its sub-agent"
     assert "- look — general-purpose (done" in (await service.fawn("export", "telegram/"))[1]
     await service.stop()
     assert await service.fawn("trace", trace) == (0, text)  # without a service

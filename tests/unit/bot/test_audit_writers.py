@@ -52,6 +52,7 @@ ROWS = {  # a command that changes something → the kind of its row, and where 
     "key revoke": (AuditKind.KEY_REVOKED, "tests/e2e/test_api.py"),
     "web link": (AuditKind.PAGE_LINK, "tests/e2e/test_page.py"),
     "backup": (AuditKind.BACKUP, "tests/unit/bot/test_deeds.py"),
+    "drill": (AuditKind.DRILL, "tests/unit/bot/test_deeds.py"),
     "restore": (AuditKind.RESTORE, "tests/unit/bot/test_restore.py"),
     "forget": (AuditKind.PERSON_FORGOTTEN, "tests/unit/bot/test_audit_writers.py"),
     "reload": (AuditKind.CONFIG_CHANGED, "tests/e2e/test_reload.py"),
@@ -67,6 +68,7 @@ ROWS = {  # a command that changes something → the kind of its row, and where 
 KINDS = {  # where a test drives what makes a row of the kind, and reads the row
     AuditKind.SERVICE_STARTED: "tests/e2e/test_audit.py",
     AuditKind.CONFIG_CHANGED: "tests/e2e/test_reload.py",
+    AuditKind.DRILL: "tests/e2e/test_drill.py",
     AuditKind.MESSAGE: "tests/e2e/test_audit.py",
     AuditKind.TURN_ENDED: "tests/e2e/test_budgets.py",
     AuditKind.TOOL_CALL: "tests/e2e/test_audit.py",

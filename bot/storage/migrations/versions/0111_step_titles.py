@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0105"
+revision = "0111"
 down_revision = "0110"
 
 

@@ -110,6 +110,7 @@ ENGLISH_FILES = {
     "bot/http/visitors.py": "programs",
     "bot/hooks/endpoint.py": "programs",
     "bot/hooks/signatures.py": "programs",
+    "bot/relay/server.py": "programs",
     "bot/config/reference.py": "docs/configuration.md",
     "bot/admin/transcript_format.py": "an export, which all its readers share",
     "bot/config/spending.py": "docs/configuration.md",

@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, str] = {  # each is `COMMAND` in the module of its name
     "chat": N_("chat in the terminal: with the running service, or else alone"),
     "ask": N_("ask one thing: answer on stdout, the rest on stderr, exit code 1 on failure"),
     "check": N_("test the configuration, tokens, models and sandbox; explain how to fix each fault"),
+    "relay": N_("keep what is posted at a public address until Fawn fetches it"),
     "reload": N_("read the configuration again; the running service keeps the old one if the new one has faults"),
     "why": N_("say why a message was not answered"),
     "trace": N_("show what a run did, as a tree with times"),

@@ -43,6 +43,7 @@ from bot.config.output_schema import check_output_schemas
 from bot.config.outside import FILE, NotFetched, fetch, files_of_secrets
 from bot.config.own_code import check_own_sandbox, open_folder, take_own_channels
 from bot.config.placeholders import check_placeholders, describe_placeholder, is_placeholder
+from bot.config.relay import check_relay
 from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 from bot.config.section_checks import (
@@ -68,7 +69,9 @@ from catalogue import LANGUAGES, N_, _, current_language, list_items, localized,
 from channels.shared.ids import IdForms
 
 OPENAI = "langchain_openai:ChatOpenAI"
-WITH_SECRETS = ("models", "roles", "channels", "mcp", "hooks", "traces", FOREIGN_SECTION)  # sections of accounts
+WITH_SECRETS = (  # sections of accounts
+    *("models", "roles", "channels", "mcp", "hooks", "relay", "traces", FOREIGN_SECTION),
+)
 DEFAULT_MODEL = "gpt-5-mini"
 LOCATED = (
     "models",
@@ -264,8 +267,9 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     modules = channel_modules() | {entry.name: importlib.import_module(entry.module) for entry in entries}
     check_team(document, config, entries, modules)
     configured = {entry.name: entry for entry in entries}
-    check_hooks(document, config.hooks, configured, listens=bool(config.http.listen))
+    check_hooks(document, config.hooks, configured, listens=bool(config.http.listen or config.relay.url))
     check_drill(document, config.drill, configured)
+    check_relay(document, config.relay, listens=bool(config.http.listen))
     check_names(document, config, entries, modules)
     check_context(document, config.context)
     check_output_schemas(document, config)

@@ -35,6 +35,7 @@ from bot.config.hooks import HookConfig
 from bot.config.http import HttpConfig
 from bot.config.metrics import MetricsConfig
 from bot.config.push import PushConfig
+from bot.config.relay import RelayConfig
 from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
 from bot.config.traces import TracesConfig
@@ -339,6 +340,7 @@ class FileConfig:
     hooks: Mapping[str, HookConfig] = field(
         default_factory=dict, metadata={"help": "what other systems post becomes work in a chat (docs/hooks.md)"}
     )
+    relay: RelayConfig = setting(RelayConfig(), "what cannot reach Fawn posts to a relay (docs/relay.md)")
     audit: AuditConfig = setting(AuditConfig(), "the audit, and where it is pushed")
     log: LogConfig = LogConfig()
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bot.config.hooks import HookConfig
-from bot.feature import Door
+from bot.feature import Door, Service
 from bot.hooks.events import MAX_BODY_BYTES, BadBody, HookEvent, read_event
 from bot.hooks.posting import enqueue_look
 from bot.hooks.signatures import REPEAT_SECONDS, BadSignature, Proof, check_signature, is_needed_before_body
@@ -29,9 +29,9 @@ AUDIT_SECONDS = 60.0  # between two rows about refusals of the same kind: whoeve
 
 @dataclass(slots=True)
 class HookEndpoint:
-    """The route of all hooks."""
+    """The route of all hooks, and what a relay kept for them."""
 
-    door: Door
+    door: Door | Service
     _refusals: Refusals = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,24 +50,43 @@ class HookEndpoint:
                 raise HttpProblem(
                     404, "unknown_hook", what, "Compare the end of the address with `hooks` in config.yaml."
                 )
-            proof, event = await _check(hook, request, now)
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            if is_needed_before_body(hook):  # a stranger's body is not read
+                _prove(hook, headers, b"", now)
+            proof, event = _check(hook, headers, await read_body(request), now)
         except HttpProblem as problem:
             await self._refusals.note(name if hook else "", problem.code, now)
             raise
         if event.ignored:
             return json_response(200, {"state": "ignored", "kind": event.kind})
+        id, is_new = await self._keep(name, proof, event, now)
+        return json_response(202 if is_new else 200, {"id": id, "state": "stored" if is_new else "stored before"})
+
+    async def take_relayed(self, name: str, headers: Mapping[str, str], body: bytes, received: float) -> None:
+        """Take what a relay kept, as of the time at which it came there. What is refused is counted, as it is here.
+
+        Raises StorageError: then it has to come again.
+        """
+        hook = self.door.current.config.hooks.get(name)
+        if hook is None:  # it was taken out of the configuration a moment ago
+            await self._refusals.note("", "unknown_hook", time.time())
+            return
+        try:
+            proof, event = _check(hook, headers, body, received)
+        except HttpProblem as problem:
+            await self._refusals.note(name, problem.code, time.time())
+            return
+        if not event.ignored:
+            await self._keep(name, proof, event, received)
+
+    async def _keep(self, name: str, proof: Proof, event: HookEvent, now: float) -> tuple[int, bool]:
         id, is_new = await self.door.store.run(partial(_store, hook=name, proof=proof, event=event, now=now))
-        state = "stored" if is_new else "stored before"
         log.info("hook.received hook=%s id=%d sender=%s new=%s", name, id, event.sender, is_new)
-        return json_response(202 if is_new else 200, {"id": id, "state": state})
+        return id, is_new
 
 
-async def _check(hook: HookConfig, request: web.Request, now: float) -> tuple[Proof, HookEvent]:
-    """Return what a request proves and says. Raises HttpProblem. A stranger's body is not read where that can be."""
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    if is_needed_before_body(hook):
-        _prove(hook, headers, b"", now)
-    body = await read_body(request)
+def _check(hook: HookConfig, headers: Mapping[str, str], body: bytes, now: float) -> tuple[Proof, HookEvent]:
+    """Return what a delivery proves and says. Raises HttpProblem."""
     proof = _prove(hook, headers, body, now)
     try:
         return proof, read_event(hook, headers, body)

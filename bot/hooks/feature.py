@@ -22,7 +22,13 @@ def _routes(door: Door) -> Sequence[Route]:
 
 
 def _start(service: Service) -> Parts:
-    return Parts({HOOK_JOB: JobKind(HookJobs(service.current).post)})
+    async def serve_relayed() -> None:
+        from bot.hooks.endpoint import HookEndpoint
+        from bot.hooks.relayed import RelayedHooks
+
+        await RelayedHooks(service.current, HookEndpoint(service)).serve()
+
+    return Parts({HOOK_JOB: JobKind(HookJobs(service.current).post)}, {"relay": serve_relayed})
 
 
 FEATURE = Feature(

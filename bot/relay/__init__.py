@@ -1,0 +1,1 @@
+"""The relay: it keeps what is posted at a public address until Fawn fetches it (docs/relay.md)."""

@@ -1,0 +1,28 @@
+"""Fetch the deliveries of hooks from a relay until killed: `python -m tests.support.relay_receiver CONFIG`.
+
+It is the part of the service that does so, over the service's database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from bot.config.loader import load_config
+from bot.current import Current
+from bot.feature import Door
+from bot.hooks.endpoint import HookEndpoint
+from bot.hooks.relayed import RelayedHooks
+from bot.storage.database import Database
+
+
+async def main(file: Path) -> None:
+    config = load_config(file)
+    async with Database(config.data_dir / "fawn.db") as store:
+        door = Door(store, Current(config), *[None] * 7)  # type: ignore[arg-type]  # it needs no more
+        await RelayedHooks(door.current, HookEndpoint(door)).serve()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from catalogue import _
 from channels.base import Refused, TokenRejected, TryLater
 from channels.shared.http_client import LONG_POLL, HttpClient, call_timeout
 
@@ -56,6 +57,10 @@ class RelayClient:
                 count += 1
         return count
 
+    async def probe(self) -> None:
+        """Ask for nothing, to learn whether the relay takes the key. Raises ChannelError."""
+        await self._ask({"sources": [], "done": [], "wait": 0.0})
+
     async def _ask(self, asked: Mapping[str, object]) -> list[Delivery]:
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
         options = {"timeout": call_timeout(WAIT_SECONDS + GRACE_SECONDS), "trace_request_ctx": LONG_POLL}
@@ -69,11 +74,11 @@ class RelayClient:
             **options,
         ) as answer:
             if answer.status == 401:
-                raise TokenRejected("The relay rejects the key: compare `relay.key` in both places.", REJECTED_SECONDS)
+                raise TokenRejected(_("The relay rejects the key: compare it in both places."), REJECTED_SECONDS)
             if answer.status >= 500 or answer.status == 429:
-                raise TryLater(f"The relay answered {answer.status}")
+                raise TryLater(f"relay: {answer.status}")
             if answer.status != 200:
-                raise Refused(f"The relay answered {answer.status}: is this its address?")
+                raise Refused(_("The relay answered {status}: is this its address?", status=answer.status))
             return _read_items(await _bounded(answer.content.iter_any()))
 
 
@@ -83,7 +88,7 @@ async def _bounded(chunks: AsyncIterator[bytes]) -> bytes:
     async for chunk in chunks:
         raw += chunk
         if len(raw) > MAX_ANSWER_BYTES:
-            raise Refused("The relay's answer is too large")
+            raise Refused(_("The relay's answer is too large."))
     return bytes(raw)
 
 
@@ -101,4 +106,4 @@ def _read_items(raw: bytes) -> list[Delivery]:
             for item in orjson.loads(raw)["items"]
         ]
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise Refused("The relay's answer has another form: update both sides") from None
+        raise Refused(_("The relay's answer has another form: update Fawn on both sides.")) from None

@@ -31,6 +31,7 @@ TRANSLATED = {
     "slack",
     "telegram",
     "wecom",
+    "whatsapp",
 }  # the channels that speak Chinese
 HOW_TO = (
     "Wrap it: _('…', name=value) where it is made, N_('…') for a constant that is passed to _ later,"
@@ -132,6 +133,7 @@ ENGLISH_FILES = {
     "channels/telegram/polling.py": "operators: the state of a channel",
     "channels/shared/event_connection.py": "operators: the state of a channel",
     "channels/wecom/connection.py": "operators: the state of a channel",
+    "channels/whatsapp/api.py": "operators: the state of a channel",
     "sandbox/": "the model and operators",
 }
 # Files with phrases for people that are no sentences: faults of the configuration, findings, help of the command line.
@@ -148,6 +150,7 @@ PHRASE_FILES = (
     "channels/slack/account_probe.py",
     "channels/telegram/account_probe.py",
     "channels/wecom/account_probe.py",
+    "channels/whatsapp/account_probe.py",
 )
 # Phrases in them that stay English, by their beginning.
 ENGLISH_PHRASES = (

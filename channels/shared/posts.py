@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from channels.base import Refused, SentMessages, TryLater, Unconfirmed, find_sent_message
+from channels.base import Refused, SentMessages, TryLater, Unattended, Unconfirmed, find_sent_message
 from channels.shared.rate_limit import Priority, ReplyRateLimit
 
 MAX_POSTS = 2  # of one message while their outcomes are unknown, placeholders included: people may see all of them
@@ -33,7 +33,7 @@ async def post_once(
         message_id = await post()
     except (TryLater, Refused) as error:
         await posts.unsent(index)
-        if rate_limit and isinstance(error, TryLater):
+        if rate_limit and isinstance(error, TryLater) and not isinstance(error, Unattended):
             rate_limit.pause(error.after)
         raise
     await posts.sent(index, message_id)

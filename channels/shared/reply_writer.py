@@ -10,7 +10,16 @@ from dataclasses import replace
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from agent.blocks import Block, Done, Final, View
-from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, SentMessages, TryLater, Unconfirmed
+from channels.base import (
+    ChannelError,
+    ChatGone,
+    OutcomeUnknown,
+    Refused,
+    SentMessages,
+    TryLater,
+    Unattended,
+    Unconfirmed,
+)
 from channels.shared.posts import MAX_POSTS, UNCONFIRMED
 from channels.shared.rate_limit import Priority, ReplyRateLimit
 
@@ -344,6 +353,8 @@ class ReplyWriter(Generic[P]):
     async def _checked_call(self, call: Awaitable[None]) -> None:
         try:
             await call
+        except Unattended:  # nobody is there: the platform asks for no pause
+            raise
         except TryLater as error:
             self._rate_limit.pause(error.after)
             raise

@@ -77,7 +77,12 @@ async def test_a_file_accepted_without_an_answer_is_shown_once(rig: Rig, tmp_pat
 @demanded("uploads", "wire")
 async def test_a_file_that_is_never_confirmed_is_sent_a_limited_number_of_times(rig: Rig, tmp_path: Path) -> None:
     posts = Memory()
-    calls: dict[str, Call] = {"dingtalk": "post", "feishu": "post", "wecom": "album"}  # a message refers to an upload
+    calls: dict[str, Call] = {
+        "dingtalk": "post",
+        "feishu": "post",
+        "wecom": "album",
+        "whatsapp": "album",
+    }  # a message refers to an upload
     visible = calls.get(rig.name, "upload")
     rig.wire.fault("error", visible, code=504, after=True, times=-1)
     for _ in range(20):

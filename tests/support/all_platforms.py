@@ -18,9 +18,11 @@ from tests.fakes import feishu as fake_feishu
 from tests.fakes import slack as fake_slack
 from tests.fakes import telegram as fake_telegram
 from tests.fakes import wecom as fake_wecom
+from tests.fakes import whatsapp as fake_whatsapp
 from tests.fakes.model import FakeModel
 from tests.fakes.model_script import without_directives
 from tests.fakes.server import until
+from tests.support.relaying import relaying
 from tests.support.rigs.attached_console import AttachedConsoleRig
 from tests.support.rigs.base import Rig
 from tests.support.rigs.dingtalk import DingTalkRig
@@ -29,6 +31,8 @@ from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.slack import SlackRig
 from tests.support.rigs.telegram import TelegramRig
 from tests.support.rigs.wecom import WeComRig
+from tests.support.rigs.whatsapp import SOURCES, WhatsAppRig
+from tests.support.rigs.whatsapp import settings_for as whatsapp_settings
 from tests.support.service_process import UNPACED, Service
 
 
@@ -93,7 +97,7 @@ class AllPlatforms(Service):
     ) -> AsyncIterator[AllPlatforms]:
         """Start the platforms, the model and the service, with the channels that `only` names; kill it at the end.
 
-        WeCom and the console come only by their names; the console is attached to a service with Telegram.
+        WeCom, WhatsApp and the console come only by their names; the console is attached to a service with Telegram.
         """
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
@@ -155,6 +159,21 @@ class AllPlatforms(Service):
                     "overall": 1000.0,
                 }
                 rigs["wecom"] = WeComRig(company, wecom.WeComSettings("unused", unused))
+            if only == "whatsapp":  # likewise; its relay is in the test's process
+                phones = await enter(fake_whatsapp.FakeWhatsApp())
+                settings_of = whatsapp_settings(phones, await enter(relaying(folder, SOURCES)))
+                sections["whatsapp"] = {
+                    "phone_number_id": fake_whatsapp.NUMBER,
+                    "token": fake_whatsapp.TOKEN,
+                    "app_secret": fake_whatsapp.APP_SECRET,
+                    "relay_url": settings_of.relay_url,
+                    "relay_key": settings_of.relay_key.reveal(),
+                    "base_url": phones.base_url,
+                    "per_person": 50.0,
+                    "burst": 50,
+                    "overall": 1000.0,
+                }
+                rigs["whatsapp"] = WhatsAppRig(phones, settings_of)
             if only == "console":
                 rigs["console"] = console = AttachedConsoleRig(folder)
                 stack.push_async_callback(console.detach)

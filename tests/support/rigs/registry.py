@@ -20,6 +20,7 @@ from tests.support.rigs.slack import SlackRig
 from tests.support.rigs.telegram import TelegramRig
 from tests.support.rigs.web import WebRig
 from tests.support.rigs.wecom import WeComRig
+from tests.support.rigs.whatsapp import WhatsAppRig
 
 __all__ = ["RIGS", "Box", "ConsoleRig", "Memory", "Rig", "TelegramRig", "deliver", "demanded", "listening", "until"]
 
@@ -33,6 +34,7 @@ RIGS: dict[str, type[Rig]] = {
     "telegram": TelegramRig,
     "web": WebRig,
     "wecom": WeComRig,
+    "whatsapp": WhatsAppRig,
 }
 
 DEMANDED: set[str] = set()  # the abilities that some test of the contract demands

@@ -39,6 +39,13 @@ def test_every_channel_with_an_address_is_in_the_list_with_what_its_platform_nam
         "feishu": {"app_id": "cli_a", "app_secret": "abcdefghijk"},
         "dingtalk": {"client_id": "ding1", "client_secret": "abcdefghijk"},
         "wecom": {"bot_id": "aib1", "secret": "abcdefghijk"},
+        "whatsapp": {
+            "phone_number_id": "106540352242922",
+            "token": "abcdefghijk",
+            "app_secret": "abcdefghijk",
+            "relay_url": "https://relay.corp:8443",
+            "relay_key": "abcdefghijk",
+        },
     }
     with_address = {
         name
@@ -52,6 +59,7 @@ def test_every_channel_with_an_address_is_in_the_list_with_what_its_platform_nam
         *(("api.telegram.org", 443), ("slack.com", 443), ("*.slack.com", 443)),
         *(("discord.com", 443), ("gateway.discord.gg", 443), ("*.discord.gg", 443), ("cdn.discordapp.com", 443)),
         *(("media.discordapp.net", 443), ("open.feishu.cn", 443), ("*.feishu.cn", 443)),
+        *(("graph.facebook.com", 443), ("lookaside.fbsbx.com", 443), ("relay.corp", 8443)),
         *(("openws.work.weixin.qq.com", 443), ("*.myqcloud.com", 443)),
         *(("api.dingtalk.com", 443), ("oapi.dingtalk.com", 443), ("*.dingtalk.com", 443), ("*.aliyuncs.com", 443)),
     }

@@ -22,6 +22,7 @@ from channels.telegram.events import TelegramAccount
 from channels.telegram.events import parse_update as parse_telegram
 from channels.wecom.connection import MESSAGE
 from channels.wecom.events import parse_callback as parse_wecom
+from channels.whatsapp.events import parse_webhook
 from tests.support.alerts import ALERT_CARD_FEISHU, ALERT_DISCORD_V2, GITHUB_DISCORD, GRAFANA_SLACK
 
 Json = dict[str, Any]
@@ -102,8 +103,25 @@ WECOM_EVENT: Json = {
     "quote": {"msgtype": "text", "text": {"content": "x"}},
     "create_time": 1_764_000_000,
 }
+WHATSAPP_EVENT: Json = {
+    "from": "4915112345678",
+    "id": "wamid.1",
+    "timestamp": "1764000000",
+    "type": "text",
+    "text": {"body": "what?"},
+    "context": {"from": "15550783881", "id": "wamid.0"},
+}
 SLACK_ACCOUNT = SlackAccount("T1", "UBOT", "BBOT", "fawn", "Acme")
 DIRECT = Thread("discord", "@me", "6000")
+
+
+def read_whatsapp(raw: Any) -> Any:
+    """Read the message of a webhook; None for one that is no object."""
+    value = {"metadata": {"phone_number_id": "1"}, "messages": [raw]}
+    found = parse_webhook(orjson.dumps({"entry": [{"changes": [{"field": "messages", "value": value}]}]}), "1")
+    return found[0] if found else None
+
+
 PLATFORMS: dict[str, tuple[Json, Read, set[str]]] = {  # a message, how it is read, and what it cannot do without
     "slack": (
         SLACK_EVENT,
@@ -139,6 +157,7 @@ PLATFORMS: dict[str, tuple[Json, Read, set[str]]] = {  # a message, how it is re
         lambda raw: parse_wecom(MESSAGE, "r1", orjson.dumps(raw), RobotAccount("wecom", "bot", "Fawn")),
         {"msgid", "chattype", "from", "from.userid"},
     ),
+    "whatsapp": (WHATSAPP_EVENT, lambda raw: read_whatsapp(raw), {"from", "id"}),
 }
 JUNK: tuple[Any, ...] = (None, 7, "odd", [], [None, 3, "x"], {}, {"type": {}, "text": []}, True)
 

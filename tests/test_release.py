@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 ROOT = Path(__file__).parents[1]
 PINS = {
@@ -25,7 +28,7 @@ def release(target: Path, umask: int = 0o022, **environment: str) -> subprocess.
     """Run the script. The tests' own commit may have changes beside it."""
     return subprocess.run(
         [sys.executable, ROOT / "packaging" / "release"],
-        env={**os.environ, "DIST": str(target), **environment},
+        env={**os.environ, "DIST": str(target), "IMAGES": "", **environment},
         umask=umask,
         capture_output=True,
         text=True,
@@ -86,3 +89,31 @@ def test_what_is_no_release_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full" / "old.whl").touch()
     done = release(tmp_path / "full", DRAFT="1")
     assert (done.returncode, "is not empty (old.whl)" in done.stderr) == (1, True)
+
+
+# ---------------------------------------------------------------- images
+
+SCRIPT = runpy.run_path(str(ROOT / "packaging" / "release"))
+
+
+def test_the_sbom_of_an_image_is_valid_and_complete() -> None:
+    lock = (ROOT / "packaging/debian/service.lock").read_text().splitlines()
+    components = [*SCRIPT["debian_components"](lock[1:], lock)]
+    components += SCRIPT["python_components"](
+        {"fawn": "0.1.0", "Aiohttp": "3.1", "pip": "23"}, {("aiohttp", "3.1")}, ""
+    )
+    text = SCRIPT["image_sbom"]("fawn:0.1.0", "sha256:" + "0a" * 32, components, 1767225600)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    found = json.loads(text)
+    assert found["metadata"]["timestamp"] == "2026-01-01T00:00:00Z"
+    assert len(found["components"]) == len(lock) - 1 + 3
+    assert len({each["bom-ref"] for each in found["components"]}) == len(found["components"])
+
+
+def test_an_image_with_a_package_that_no_lock_names_is_refused() -> None:
+    with pytest.raises(SCRIPT["NotReleased"], match=r"bash=5\.9, which its lock does not name"):
+        [*SCRIPT["debian_components"](["bash=5.9"], ["bash=5.2"])]
+    for found, pins in (({"evil": "1"}, set[tuple[str, str]]()), ({"aiohttp": "3.2"}, {("aiohttp", "3.1")})):
+        with pytest.raises(SCRIPT["NotReleased"], match="which its lock does not name"):
+            [*SCRIPT["python_components"](found, pins, "")]
+    assert [*SCRIPT["python_components"]({"PyYAML": "6"}, set(), "# …\npython3-pyyaml=6.0-1\n")]

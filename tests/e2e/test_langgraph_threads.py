@@ -252,10 +252,15 @@ async def bundle(name: str, folder: Path) -> str:
 
 
 async def read_frames(
-    client: aiohttp.ClientSession, body: Json, frames: list[Json], until: Callable[[Json], bool]
+    client: aiohttp.ClientSession,
+    body: Json,
+    frames: list[Json],
+    until: Callable[[Json], bool],
+    opened: Callable[[], None] = lambda: None,
 ) -> None:
     """Read frames of the thread t until one is as wanted, or the stream ends."""
     async with client.post("/threads/t/stream/events", json=body) as answer:
+        opened()
         async for event in read_events(answer):
             if event.name:
                 assert (event.data["method"], event.id) == (event.name, f"{event.data['seq']}")
@@ -286,6 +291,35 @@ async def start_run(client: aiohttp.ClientSession, text: str) -> Json:
         found: Json = await answer.json()
         assert (answer.status, found["type"]) == (200, "success"), found
         return found
+
+
+async def test_a_cut_stream_goes_on_and_a_late_one_has_the_same_frames_once(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    await until(lambda: bool(address_of(service)), what="the listener")
+    body: Json = {"channels": ["messages", "lifecycle"]}
+    frames, late, next_ones = list[Json](), list[Json](), list[Json]()
+    async with client_of(service, key) as client, asyncio.timeout(SECONDS):
+        await start_run(client, ask(text=WORDS, tok_ms=20))
+        await read_frames(client, body, frames, lambda _frame: "word5 " in "".join(shown_texts(frames).values()))
+        await read_frames(client, {**body, "since": frames[-1]["seq"]}, frames, is_end)
+        numbers = [frame["seq"] for frame in frames]
+        assert numbers == sorted({*numbers})
+        assert [*shown_texts(frames).values()] == [WORDS]
+        assert [frame["params"]["data"].get("event") for frame in frames].count("content-block-delta") > 3, (
+            "as it comes"
+        )
+        await read_frames(client, {"channels": ["messages", "lifecycle", "tools"]}, late, is_end)  # for a new stream
+        assert [frame["event_id"] for frame in late] == [frame["event_id"] for frame in frames]
+        opened = asyncio.Event()
+        reading = asyncio.create_task(
+            read_frames(client, body, next_ones, is_end, opened.set)
+        )  # it knows the first run
+        await opened.wait()
+        found = await start_run(client, ask(text="two"))
+        await reading
+        assert min(frame["seq"] for frame in next_ones) > found["meta"]["applied_through_seq"] > numbers[-1]
+        assert [*shown_texts(next_ones).values()] == ["two"]
 
 
 async def test_a_stream_of_a_thread_goes_on_over_a_restart(start: Start) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -136,11 +137,14 @@ async def test_a_stream_of_a_thread_in_javascript(start: Start) -> None:
 # ------------------------------------------------------------ @langchain/react in Chromium
 
 
-@pytest.fixture
-async def react(start: Start, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[tuple[Service, Tab]]]]:
-    """`await react(section={…})` returns a running service, and a tab with a chat of `useStream`."""
-    script = await bundle("react_page.jsx", tmp_path)
-    async with serve_site() as site, chromium(tmp_path / "profile") as browser:
+OpenChat = Callable[..., Awaitable[tuple[Service, Tab]]]
+
+
+@asynccontextmanager
+async def chats(page: str, start: Start, folder: Path) -> AsyncIterator[OpenChat]:
+    """Yield a function that returns a running service, and a tab with a chat."""
+    script = await bundle(page, folder)
+    async with serve_site() as site, chromium(folder / "profile") as browser:
         site.pages["/"] = html(
             '<!doctype html><meta charset="utf-8"><div id="root"></div><script src="/app.js"></script>'
         )
@@ -148,16 +152,65 @@ async def react(start: Start, tmp_path: Path) -> AsyncIterator[Callable[..., Awa
         site.pages["/favicon.ico"] = ClonedResponse(text="")
         origin = f"http://127.0.0.1:{site.port}"
 
-        async def begin(thread: str = "", **settings: object) -> tuple[Service, Tab]:
+        async def begin(**settings: object) -> tuple[Service, Tab]:
             service = await start(http={**HTTP, "origins": [origin]}, **settings)
             key = await add_key(service, "ci", "telegram/7")
             await until(lambda: bool(address_of(service)), what="the listener")
-            query = urlencode({"api": address_of(service), "key": key} | ({"thread": thread} if thread else {}))
-            tab = await browser.tab(f"{origin}/?{query}")
+            tab = await browser.tab(f"{origin}/?{urlencode({'api': address_of(service), 'key': key})}")
             await tab.until("document.querySelector('#text')")
             return service, tab
 
         yield begin
+
+
+@pytest.fixture
+async def react(start: Start, tmp_path: Path) -> AsyncIterator[OpenChat]:
+    """`await react(section={…})` returns a running service, and a tab with a chat of `useStream`."""
+    async with chats("react_page.jsx", start, tmp_path) as begin:
+        yield begin
+
+
+@pytest.fixture
+async def classic(start: Start, tmp_path: Path) -> AsyncIterator[OpenChat]:
+    """The same with the older `useStream`, on which agent-chat-ui is built."""
+    async with chats("classic_react_page.jsx", start, tmp_path) as begin:
+        yield begin
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_what_agent_chat_ui_asks_for(classic: OpenChat, model: FakeModel) -> None:
+    """It sends, approves, denies with a reason, answers by a message, and shows all of it after a reload."""
+    _service, tab = await classic(sandbox={"provider": "local"}, permissions={"ask": ["bash"]})
+    await tab.send(ask(text="A first answer."))
+    await last_answer(tab, "A first answer.")
+    for button, result in (("#approve", "made"), ("#deny", "did not approve")):
+        await tab.send(ask(steps=[bash(f"echo ma''de {button}")], text=f"finished {button}"))
+        await tab.until("document.querySelector('#question')?.innerText.includes(\"echo ma''de\")", what="the call")
+        await tab.click(button)
+        await tab.until("!document.querySelector('#question')")
+        await idle(tab)
+        await until(lambda wanted=result: wanted in tool_results(model), what=result)
+    await until(lambda: "not this one" in str(model.requests()[-1].messages), what="the reason")
+    await tab.send(ask(steps=[{"calls": [ASK]}], text="thanks"))
+    await tab.until("document.querySelector('#question')?.innerText === 'Which?'")
+    await tab.send("Blue")
+    await last_answer(tab, "thanks")
+    before = await shown(tab)
+    assert len({text for _kind, text in before}) == len(before), "each message once"
+    address = await tab.eval("location.href")
+    await tab.go(f"{address}&thread={await tab.text('#thread')}")
+    await last_answer(tab, "thanks")
+    assert await shown(tab) == before
+    assert tab.problems == []
+
+
+def tool_results(model: FakeModel) -> str:
+    return str([m["content"] for each in model.requests() for m in each.messages if m["role"] == "tool"])
+
+
+async def last_answer(tab: Tab, text: str) -> None:
+    await tab.until(f"[...document.querySelectorAll('.ai')].at(-1)?.innerText === {json.dumps(text)}", what=text)
+    await idle(tab)
 
 
 async def test_a_chat_of_react_shows_text_as_it_comes(react: Any) -> None:

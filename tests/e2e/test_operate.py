@@ -139,7 +139,7 @@ async def test_a_stranger_is_let_in_and_questions_are_answered(telegram: FakeTel
         await telegram.wait(BOSS, "thanks")
         await service.quiet()
         assert (f"{STRANGER}", 1) in service.rows("SELECT person, allowed FROM people")
-        assert (await get(client, "/v1/operate/waiting"))[1] == {"waiting": []}
+        assert (await get(client, "/v1/operate/waiting"))[1] == {"waiting": [], "next": None}
 
 
 async def test_nobody_else_sees_or_does_any_of_it(start: Start) -> None:

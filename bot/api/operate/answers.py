@@ -349,6 +349,7 @@ class WaitingList:
     """What waits, the oldest first."""
 
     waiting: list[WaitingAnswer]
+    next: str | None
 
 
 @dataclass(frozen=True, slots=True)

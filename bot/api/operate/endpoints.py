@@ -14,7 +14,7 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.admin.live_view import describe_turn
 from bot.api.bodies import text_field
 from bot.api.caller import Caller, find_caller
-from bot.api.cursors import CURSOR, MOST, read_cursor
+from bot.api.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
 from bot.api.operate import answers, reading
 from bot.api.operate.answers import (
     AnswerBody,
@@ -114,7 +114,7 @@ class OperateEndpoints:
             read("/v1/operate/usage", self._usage, spec=usage),
             read("/v1/operate/schedules", self._schedules, spec=_paged("The schedules of everybody", ScheduleList)),
             read("/v1/operate/tasks", self._tasks, spec=_paged("The background tasks of everybody", TaskList)),
-            read("/v1/operate/waiting", self._waiting, spec=Spec("What waits for the caller", WaitingList)),
+            read("/v1/operate/waiting", self._waiting, spec=_paged("What waits for the caller", WaitingList)),
             act(
                 "/v1/operate/waiting/{number}/answer",
                 self._answer,
@@ -232,9 +232,12 @@ class OperateEndpoints:
 
     async def _waiting(self, request: web.Request) -> web.Response:
         caller = await self._see(request)
+        after = read_cursor(request, (float("-inf"), 0))
         with use_language(language_of(caller.chat, caller.author)):
-            items = list_waiting_answers(await list_waiting(self.door, caller))
-            return read_response(request, WaitingList(items))
+            found = list_waiting_answers(await list_waiting(self.door, caller))
+        items = sorted((item for item in found if (item.since, item.number) > after), key=_place_of)
+        more = make_cursor(*_place_of(items[PAGE - 1])) if len(items) > PAGE else None
+        return read_response(request, WaitingList(items[:PAGE], more))
 
     async def _answer(self, request: web.Request) -> web.Response:
         """Answer what waits, as a press in the list of `/waiting` does."""
@@ -342,6 +345,10 @@ def _say(thread: Thread, author: Author, text: str = "", target: str = "") -> Me
     key = f"web:press:{uuid4().hex}"
     now = time.time()
     return Message(thread, key, key, author, text, now, Kind.CLICK, target=target, private=True, origin=Origin.PERSON)
+
+
+def _place_of(item: WaitingAnswer) -> tuple[float, int]:
+    return item.since, item.number
 
 
 def _waiting(number: int, item: Waiting) -> WaitingAnswer:

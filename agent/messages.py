@@ -61,6 +61,14 @@ class Origin(StrEnum):
 Mode: TypeAlias = Literal["", "plan", "goal"]
 
 
+HOOK_ID = "hook:"  # begins the id of a hook that works with a role of its own; no platform has such ids
+
+
+def platform_person(id: str) -> str:
+    """Return the id of a person as their platform knows it; "" for a hook with a role of its own."""
+    return "" if id.startswith(HOOK_ID) else id
+
+
 @dataclass(frozen=True, slots=True)
 class Author:
     """A person or bot: `id` is the platform's user id, `name` the display name.

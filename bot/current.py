@@ -53,7 +53,9 @@ class Current:
         if self._access is None or self._access[0] is not config:
             rules = {entry.name: entry.access for entry in config.channels}
             budgets = StandingBudgets.of(config.budgets, config.time_zone)
-            policy = AccessPolicy({"console": AccessConfig(open=True), **rules}, config.team, budgets, self.follow_ups)
+            open_console = {"console": AccessConfig(open=True)}
+            hooks = {(hook.target.channel, hook.requester(name)): hook.role for name, hook in config.hooks.items()}
+            policy = AccessPolicy({**open_console, **rules}, config.team, budgets, self.follow_ups, hooks)
             self._access = config, policy
         return self._access[1]
 

@@ -343,6 +343,14 @@ class MessageLinker(Protocol):
 
 
 @runtime_checkable
+class ThreadBeginner(Protocol):
+    """The further method of a channel on whose platform a thread can begin at a message of the bot."""
+
+    def begins_threads(self, chat: Thread) -> bool:
+        """Return whether it can in this chat. The topic of the thread is then the id of the message, up to a "/"."""
+
+
+@runtime_checkable
 class FileNamer(Protocol):
     """The further method of a channel whose platform says the name of a file only when it is fetched."""
 

@@ -19,7 +19,7 @@ from bot.journey.scheduler import Scheduler
 from bot.service.crashes import describe_crash, latest_crash
 from bot.service.model_proposals import model_proposals
 from bot.service.version import VERSION
-from bot.storage import conversations, outbox, people
+from bot.storage import conversations, hooks, outbox, people
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.feedback import FEEDBACK_DAYS, count_feedback
 from bot.storage.jobs import count_jobs
@@ -217,6 +217,10 @@ class ServiceStatus:
             "mcp_sign_ins": self._describe_sign_ins(),
             "sandbox": _(SANDBOX, description=self.sandbox),
             "channels": channels,
+            "hooks": await self._store.run(
+                lambda execute: {name: _hook_counts(execute, name) for name in sorted(self._current.config.hooks)},
+                durable=False,
+            ),
             "live": len(self._scheduler.running_turns),
             "proposals": await self._store.run(
                 lambda execute: model_proposals(execute, self._current.config, time.time()), durable=False
@@ -266,6 +270,11 @@ def _oldest_seconds(execute: Execute) -> float:
     """Return for how long the oldest queued message has been ready, 0 where none is."""
     ready = conversations.earliest_ready(execute)
     return max(0.0, time.time() - ready) if ready else 0.0
+
+
+def _hook_counts(execute: Execute, name: str) -> dict[str, Any]:
+    refused = sum(row.count for row in hooks.refusals_of(execute, name))
+    return {**asdict(hooks.summarize_hook(execute, name)), "refused": refused}
 
 
 def _row_counts(execute: Execute) -> dict[str, Any]:

@@ -75,6 +75,8 @@ def _print_report(report: dict[str, Any]) -> None:
     for name, channel in report["channels"].items():
         health = f"{_(HEALTH_NAMES[channel['health']])}{' — ' + channel['detail'] if channel['detail'] else ''}"
         print(_("channel {name}: {health}", name=name, health=health))
+    for name, hook in report["hooks"].items():
+        print(_("hook {name}: {kept} deliveries, {waiting} waiting, {refused} refused", name=name, **hook))
     print(
         _(
             "running turns: {live}, queued messages: {queued} (oldest {oldest:.0f} s)",

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.messages import Thread
+from agent.messages import HOOK_ID, Thread
 from agent.near_misses import suggest
 from agent.setting import Secret, setting
 from bot.config.document import Document
 from bot.config.excerpt import Location
+from bot.config.team import Right, RoleConfig
 from catalogue import _
 
 Signature = Literal["standard", "github", "gitlab", "sentry", "bearer"]
@@ -29,8 +30,8 @@ class HookConfig:
     to: str = field(metadata={"help": "the chat, `CHANNEL:WORKSPACE/CHAT`, as `/whoami` shows it there"})
     as_: str = field(
         metadata={
-            "help": "the person in whose name the agent works on it, `@ID` as `/whoami` shows it: with their rights"
-            " in that chat, on their budgets"
+            "help": "the name of a role (`team.roles`): the hook works with its rights, on budgets of its own as the"
+            " person `hook:NAME`; or `@ID` of a person as `/whoami` shows it: with their rights in that chat, on theirs"
         }
     )
     secret: Secret = field(metadata={"help": "what the sender signs with, or sends"})
@@ -58,8 +59,17 @@ class HookConfig:
 
     @property
     def person(self) -> str:
-        """The platform id of the person whose rights it has; "" where none is named."""
+        """The platform id of the person whose rights it has; "" where it has a role of its own."""
         return self.as_.removeprefix("@").strip() if self.as_.startswith("@") else ""
+
+    @property
+    def role(self) -> str:
+        """The name of the role that it has of its own; "" where it has the rights of a person."""
+        return "" if self.as_.startswith("@") else self.as_.strip()
+
+    def requester(self, name: str) -> str:
+        """Return the id of the person who asks for its work: for a role, the hook itself."""
+        return self.person or f"{HOOK_ID}{name}"
 
 
 def parse_target(text: str) -> Thread:
@@ -76,24 +86,34 @@ def check_hooks(
     document: Document,
     hooks: Mapping[str, HookConfig],
     channels: Mapping[str, object],
+    roles: Mapping[str, RoleConfig],
     *,
     listens: bool,
 ) -> None:
-    """Each hook has a name for its address, a chat of a channel that is configured, and a person."""
+    """Each hook has a name for its address, a chat of a channel that is configured, and a person or a role."""
     for name, hook in hooks.items():
         at = ("hooks", name)
         if not NAME_PATTERN.fullmatch(name):
             fix = _("use small letters, digits and -, at most 40")
             document.fault(at, _("cannot be the end of an address"), fix, on_key=True)
         _check_target(document, hook, (*at, "to"), channels)
-        if not hook.person:
-            fix = _("write `@ID` with the platform id of the person for whom the agent works on what comes")
-            document.fault((*at, "as"), _("names no person; a role alone cannot have work done"), fix)
+        _check_requester(document, hook, (*at, "as"), roles)
         if not hook.secret.reveal():
             document.fault((*at, "secret"), _("is empty"), _("set the secret that the sender has"))
         if not listens:
             fix = _("add `http: {listen: 127.0.0.1:8080}`, and name the senders in `http.peers`")
             document.fault(at, _("needs an address on which it listens"), fix, on_key=True)
+
+
+def _check_requester(document: Document, hook: HookConfig, at: Location, roles: Mapping[str, RoleConfig]) -> None:
+    if hook.person:
+        return
+    if hook.role not in roles:
+        fix = _("write `@ID` with the platform id of a person, or the name of a role")
+        document.fault(at, _("names no person and no role"), suggest(hook.role, roles) if hook.role else fix)
+    elif Right.TALK not in roles[hook.role].rights and hook.prompt:
+        fix = _('give it the right `talk`, or write `prompt: ""` so that what comes is posted only')
+        document.fault(at, _("this role may not have the agent work"), fix)
 
 
 def _check_target(document: Document, hook: HookConfig, at: Location, channels: Mapping[str, object]) -> None:

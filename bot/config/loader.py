@@ -267,7 +267,8 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     modules = channel_modules() | {entry.name: importlib.import_module(entry.module) for entry in entries}
     check_team(document, config, entries, modules)
     configured = {entry.name: entry for entry in entries}
-    check_hooks(document, config.hooks, configured, listens=bool(config.http.listen or config.relay.url))
+    listens = bool(config.http.listen or config.relay.url)
+    check_hooks(document, config.hooks, configured, config.team.all_roles(), listens=listens)
     check_drill(document, config.drill, configured)
     check_relay(document, config.relay, listens=bool(config.http.listen))
     check_names(document, config, entries, modules)

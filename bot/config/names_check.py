@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from agent.mcp.settings import McpServerSettings
+from agent.messages import HOOK_ID
 from agent.near_misses import did_you_mean, suggest
 from agent.spending import LEAD
 from bot.config.document import Document, explain_url
@@ -109,7 +110,11 @@ def _check_people(
     }
     for section, scopes in limits.items():
         for i, (scope, which) in enumerate(scopes):
-            if which and scope in ("person", "chat") and entries and len(forms) == len(names):
+            if scope == "person" and which.rpartition(HOOK_ID)[1]:
+                hooks = {hook.requester(name) for name, hook in config.hooks.items() if hook.role}
+                named = HOOK_ID + which.rpartition(HOOK_ID)[2]
+                _check_known(document, (section, i, "which"), [named], hooks, _("no hook with a role has this name"))
+            elif which and scope in ("person", "chat") and entries and len(forms) == len(names):
                 channel, _colon, id = which.rpartition(":")
                 test = IdForms.is_person if scope == "person" else IdForms.is_place
                 check_id(document, (section, i, "which"), id if channel in modules else which, forms, test)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from agent.blocks import HINT_MARK, Approve, Ask, Block, Failed, Final, Notice, Text, spell_commands
-from agent.messages import Thread
+from agent.messages import Thread, platform_person
 from channels.base import Channel, Reply, SentMessages
 
 MAX_HELD_CHARS = 200  # of a hint that is not complete: no command is longer
@@ -15,7 +15,9 @@ MAX_HELD_CHARS = 200  # of a hint that is not complete: no command is longer
 
 def open_reply(channel: Channel, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
     """Return the channel's reply behind a `SpelledReply`. The bot opens every reply here."""
-    return SpelledReply(channel.reply(thread, posts, to=to, asker=asker), partial(channel.spell_command, thread))
+    return SpelledReply(
+        channel.reply(thread, posts, to=to, asker=platform_person(asker)), partial(channel.spell_command, thread)
+    )
 
 
 class SpelledReply:
@@ -64,7 +66,8 @@ class SpelledReply:
 
     def _spell_final(self, final: Final) -> Final:
         asks = tuple(map(self._spell_ask, final.asks))
-        return replace(final, text=spell_commands(final.text, self._spell), asks=asks)
+        mention = platform_person(final.mention)
+        return replace(final, text=spell_commands(final.text, self._spell), asks=asks, mention=mention)
 
     async def close(self) -> None:
         await self._reply.close()

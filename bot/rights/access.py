@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from agent.messages import Message, Thread
+from agent.messages import HOOK_ID, Message, Thread
 from bot.config.schema import AccessConfig, FollowUpLimits
 from bot.config.team import NOBODY, OPERATOR, OWNER, Right, RoleConfig, TeamConfig
 from bot.rights.budget_limits import StandingBudgets
@@ -59,7 +59,9 @@ class AccessPolicy:
         team: TeamConfig | None = None,
         budgets: StandingBudgets | None = None,
         follow_ups: FollowUpLimits | None = None,
+        hooks: Mapping[tuple[str, str], str] | None = None,
     ) -> None:
+        self._hooks = hooks or {}  # the roles of hooks, by channel and id
         self.follow_ups = follow_ups or FollowUpLimits()
         self._rules = rules
         self.budgets = budgets or StandingBudgets()
@@ -92,6 +94,9 @@ class AccessPolicy:
         before one of the chat, and that before one of the workspace; of equal ones that of the configuration."""
         if not person:
             return STRANGER
+        if person.startswith(HOOK_ID):
+            role = self._hooks.get((place.channel, person), "")
+            return Standing(self.find_role(role), CONFIGURED, setting="hooks") if role else STRANGER
         if place.channel == WEB:
             return self._standing_on_web(execute, place, person)
         rule, known = self.rules_for(place.channel), people.find_person(execute, place.channel, person)

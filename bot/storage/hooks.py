@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import DeliveryState
 
 MAX_WAITING = 1_000  # deliveries looked at together
+_OPEN = "root<>'' AND place='' AND conversation=''"  # of a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,27 @@ class DeliveryRow:
     event: bytes
     received: float
     state: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """Where a subject continues: in a conversation, or in the thread `place` below a post of its own.
+
+    `root` is the key of that post in the outbox, "" where there is none; until it is delivered, neither is known. It
+    shows the deliveries up to the number `shown`.
+    """
+
+    group_key: str
+    conversation: str
+    root: str = ""
+    place: str = ""
+    shown: int = 0
+    used: float = 0.0
+
+    @property
+    def home(self) -> str:
+        """The thread or the conversation in which it continues; "" while its post is on its way."""
+        return self.place or self.conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +120,58 @@ def latest_posts(execute: Execute, hook: str, since: float) -> list[float]:
     """Return when a hook posted since then: a time for each post."""
     sql = (
         "SELECT posted FROM hook_deliveries WHERE hook=:hook AND posted>:since GROUP BY conversation, posted"
+        f" UNION ALL SELECT used AS posted FROM hook_groups WHERE hook=:hook AND used>:since AND {_OPEN}"
+        " GROUP BY root, used"
         " ORDER BY posted"
     )
     return [float(row["posted"]) for row in execute(sql, {"hook": hook, "since": since})]
 
 
-def known_groups(execute: Execute, hook: str, thread: str, subjects: Collection[str]) -> dict[str, str]:
-    """Return the conversations of those subjects that have one in this chat."""
-    sql = "SELECT conversation FROM hook_groups WHERE hook=:hook AND thread=:thread AND group_key=:group_key"
-    found = {
-        subject: execute(sql, {"hook": hook, "thread": thread, "group_key": subject})
+def known_groups(execute: Execute, hook: str, thread: str, subjects: Collection[str]) -> dict[str, GroupRow]:
+    """Return those subjects that have been posted in this chat."""
+    sql = (
+        "SELECT group_key, conversation, root, place, shown, used FROM hook_groups"
+        " WHERE hook=:hook AND thread=:thread AND group_key=:group_key"
+    )
+    found = (
+        read_row(execute, GroupRow, sql, hook=hook, thread=thread, group_key=subject)
         for subject in dict.fromkeys(subjects)
-    }
-    return {subject: str(rows[0]["conversation"]) for subject, rows in found.items() if rows}
+    )
+    return {row.group_key: row for row in found if row}
 
 
 def store_group(execute: Execute, hook: str, thread: str, subject: str, conversation: str, now: float) -> None:
-    """Let a subject go on in a conversation."""
-    values = {"hook": hook, "thread": thread, "group_key": subject, "conversation": conversation, "used": now}
-    insert_row(execute, "hook_groups", "hook, thread, group_key", values, update=("conversation", "used"))
+    """Let a subject continue in a conversation."""
+    _write_group(execute, hook, thread, GroupRow(subject, conversation, used=now))
+
+
+def begin_thread(execute: Execute, hook: str, thread: str, subject: str, root: str, shown: int, now: float) -> None:
+    """Let a subject continue below the post `root` of the outbox, as soon as that is delivered."""
+    _write_group(execute, hook, thread, GroupRow(subject, "", root, shown=shown, used=now))
+
+
+def _write_group(execute: Execute, hook: str, thread: str, row: GroupRow) -> None:
+    values = {"hook": hook, "thread": thread, **asdict(row)}
+    changed = ("conversation", "root", "place", "shown", "used")
+    insert_row(execute, "hook_groups", "hook, thread, group_key", values, update=changed)
+
+
+def use_group(execute: Execute, hook: str, thread: str, subject: str, now: float) -> None:
+    """Note that a subject was posted again: it is kept from now on."""
+    sql = "UPDATE hook_groups SET used=:now WHERE hook=:hook AND thread=:thread AND group_key=:group_key"
+    execute(sql, {"hook": hook, "thread": thread, "group_key": subject, "now": now})
+
+
+def open_roots(execute: Execute, hook: str) -> list[str]:
+    """Return the posts of a hook whose threads are not known yet."""
+    sql = f"SELECT DISTINCT root FROM hook_groups WHERE hook=:hook AND {_OPEN} ORDER BY root"
+    return [str(row["root"]) for row in execute(sql, {"hook": hook})]
+
+
+def settle_root(execute: Execute, hook: str, root: str, *, place: str = "", conversation: str = "") -> None:
+    """Note where the subjects of a post continue: in the thread `place`, or else in a conversation."""
+    sql = "UPDATE hook_groups SET place=:place, conversation=:conversation WHERE hook=:hook AND root=:root"
+    execute(sql, {"hook": hook, "root": root, "place": place, "conversation": conversation})
 
 
 def count_refusals(execute: Execute, hook: str, reason: str, count: int, now: float) -> None:

@@ -35,6 +35,7 @@ SCHEMA_FILE = Path(__file__).parent / "schema.sql"
 VERSIONS_DIR = Path(__file__).parent / "migrations" / "versions"
 BACKUP_TIME = "%Y%m%d-%H%M%S"
 _UPGRADE_BACKUP = re.compile(r"\w+-\d{4}-\d{8}-\d{6}\.db")
+_FOLLOWS = re.compile(r"""^down_revision = ["']([0-9]{4})["']""", re.MULTILINE)
 
 
 class DatabaseFault(LocalizedError):
@@ -153,8 +154,11 @@ def schema_revision(path: Path) -> str:
 
 
 def head_revision(versions: Path = VERSIONS_DIR) -> str:
-    """Return the revision of this version's schema."""
-    return max(_revisions(versions))
+    """Return the revision of this version's schema: the one that no other follows, whatever its number."""
+    texts = (file.read_text("utf-8") for file in versions.glob("[0-9]*.py"))
+    followed = {found[1] for text in texts if (found := _FOLLOWS.search(text))}
+    [head] = _revisions(versions) - followed
+    return head
 
 
 def _revisions(versions: Path) -> set[str]:

@@ -42,6 +42,7 @@ MOVED_OTHERWISE = (
 
 KEPT = {
     "hook_groups.thread": "the address in the configuration, by which the next delivery is found",
+    "hook_groups.place": "a thread below a message, which no platform moves that has them",
     "waiting_numbers.subject": "a digest of a question",
     "hand_overs.subject": "the same",
     "web_files.thread": "a thread of the HTTP API, which no platform moves",

@@ -702,6 +702,9 @@ CREATE TABLE hook_groups (
     group_key TEXT NOT NULL,
     conversation TEXT NOT NULL,
     used FLOAT NOT NULL,
+    root TEXT DEFAULT '' NOT NULL,
+    place TEXT DEFAULT '' NOT NULL,
+    shown INTEGER DEFAULT 0 NOT NULL,
     PRIMARY KEY (hook, thread, group_key)
 );
 CREATE INDEX hook_groups_used ON hook_groups (used);
@@ -833,5 +836,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0111');
+INSERT INTO alembic_version VALUES ('0101');
 COMMIT;

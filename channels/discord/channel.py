@@ -66,13 +66,14 @@ class DiscordChannel(PlatformChannel):
         self._cache = GuildCache(self._api)
         self._threads = DiscordThreads(self._api, self._cache, self._rate_limiter)
         self._interactions = Interactions(self._api)
+        self._opens_threads = settings.threads == "thread"
         self._inbound = Inbound(
             self._api,
             self._cache,
             self._threads,
             self._interactions,
             self._background,
-            opens_threads=settings.threads == "thread",
+            opens_threads=self._opens_threads,
         )
         self._gateway = Gateway(settings, self._inbound.receive_frame)
 
@@ -124,6 +125,10 @@ class DiscordChannel(PlatformChannel):
 
     def message_link(self, thread: Thread, message: str) -> str:
         return f"https://discord.com/channels/{thread.workspace}/{thread.topic or thread.chat}/{message}"
+
+    def begins_threads(self, chat: Thread) -> bool:
+        """On a server: the thread has the id of its message (…/resources/channel#start-thread-from-message)."""
+        return self._opens_threads and chat.workspace != DIRECT_WORKSPACE
 
     async def set_title(self, thread: Thread, title: str) -> None:
         await self._threads.set_title(thread, title)

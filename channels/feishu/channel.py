@@ -284,6 +284,10 @@ class FeishuChannel(PlatformChannel):
     async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
         return await self._history.enrich(message, earlier, since, self._me) if self._me else message
 
+    def begins_threads(self, chat: Thread) -> bool:
+        """In groups: `reply_in_thread` makes any message the root of a topic (…/im-v1/message/reply)."""
+        return chat.chat not in self._direct_chats.values()
+
     async def open_private_chat(self, person: str, near: Thread) -> Thread:
         """Return the private chat with a person: a post may name an `open_id` (…/im-v1/message/create)."""
         return Thread(NAME, near.workspace, person)

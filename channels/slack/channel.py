@@ -104,6 +104,10 @@ class SlackChannel(PlatformChannel):
         own = next((each for each in accounts if each and each.team_id == thread.workspace), None)
         return own.message_link(thread, message) if own else ""
 
+    def begins_threads(self, chat: Thread) -> bool:
+        """Always: `thread_ts` is the `ts` of any message (docs.slack.dev/messaging#threading)."""
+        return True
+
     async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
         workspace = await self._find_workspace(message.thread.workspace)
         quotes = [await workspace.with_quote_names(quote) for quote in message.quotes]

@@ -1,4 +1,5 @@
-"""Hooks in the running service, on two platforms: what other systems post becomes work in a chat, once."""
+"""Hooks in the running service: what other systems post becomes work in a chat, once, here where no message begins a
+thread (tests/e2e/test_hook_threads.py has the others)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from agent.setting import Secret
 from bot.config.hooks import HookConfig
 from tests.e2e.test_audit import rows_of
 from tests.e2e.test_probes import address_of
-from tests.fakes import hook_payloads, slack, telegram
+from tests.fakes import hook_payloads, telegram
 from tests.fakes.hook_payloads import ALL, Payload, headers_of
 from tests.fakes.model import Answer
 from tests.fakes.model_script import text_of
@@ -24,8 +25,8 @@ from tests.unit.bot.test_hook_endpoint import SIGNATURES
 
 TOKEN = "the-token-of-the-hook"
 GROUP = -1001
-CHATS = {"slack": f"slack/{slack.TEAM}/{slack.OPS}", "telegram": f"telegram/123456/{GROUP}"}
-PEOPLE = {"slack": slack.JANE, "telegram": str(telegram.JANE)}
+CHATS = {"telegram": f"telegram/123456/{GROUP}"}
+PEOPLE = {"telegram": str(telegram.JANE)}
 MARK = "[This request comes from a hook"
 pytestmark = pytest.mark.parametrize("name", CHATS)
 
@@ -56,9 +57,6 @@ async def post(service: AllPlatforms, hook: str, payload: Payload, *, signed: bo
 
 def shown(service: AllPlatforms, name: str) -> list[str]:
     """Return what the bot shows in the chat of the hooks."""
-    if name == "slack":
-        world = service.rigs["slack"].server  # type: ignore[attr-defined]  # this rig has it
-        return [each.text for each in world.visible(slack.OPS)]
     return [each.text for each in service.telegram.visible(GROUP) if each.by_bot]
 
 

@@ -44,7 +44,7 @@ class FeishuRig(FakeRig):
         self.server = server
         self.wire = PlacedWire(server, METHODS)
         self._away = False
-        self._roots: dict[int, str] = {}
+        self.roots: dict[int, str] = {}
         self._said = ""  # the person's last message in the direct chat
         self._event = ""  # the last press or entry of the menu
         server.places[DIRECT] = 0
@@ -69,11 +69,11 @@ class FeishuRig(FakeRig):
 
     def root(self, topic: int) -> str:
         """Return the message under which a topic is; "" for the direct chat."""
-        if topic and topic not in self._roots:
+        if topic and topic not in self.roots:
             said = self.server.message({"text": f"about {topic}"}, chat=GROUP, silent=True)
-            self._roots[topic] = said.id
+            self.roots[topic] = said.id
             self.server.places[said.id] = topic
-        return self._roots.get(topic, "")
+        return self.roots.get(topic, "")
 
     def mutter(self, text: str, topic: int = 0, *, mention: bool = False, by: str = "") -> None:
         if topic:

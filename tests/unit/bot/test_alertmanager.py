@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
-import pytest
-import yaml
 from aiohttp import web
 
 from agent.setting import Secret
@@ -21,56 +14,10 @@ from bot.config.hooks import HookConfig
 from bot.hooks.events import HookEvent, read_event
 from bot.hooks.signatures import check_signature
 from tests.fakes import hook_payloads
+from tests.support.alertmanager import alertmanager, needs_alertmanager
 
-PROGRAM = shutil.which("prometheus-alertmanager") or ""
 HOOK = HookConfig("slack:T1/C1", "@U7", Secret("token"), "bearer")
-pytestmark = pytest.mark.skipif(
-    not PROGRAM and not os.environ.get("FAWN_REQUIRE_ENGINES"), reason="apt install prometheus-alertmanager"
-)
-
-
-@asynccontextmanager
-async def alertmanager(folder: Path, hook: str) -> AsyncIterator[str]:
-    """Run it with one receiver; yields its address."""
-    config = {
-        "route": {"receiver": "fawn", "group_by": ["alertname"], "group_wait": "100ms", "group_interval": "1s"},
-        "receivers": [
-            {
-                "name": "fawn",
-                "webhook_configs": [{"url": hook, "http_config": {"authorization": {"credentials": "token"}}}],
-            }
-        ],
-    }
-    (folder / "alertmanager.yml").write_text(yaml.safe_dump(config))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = await asyncio.create_subprocess_exec(
-        PROGRAM,
-        f"--config.file={folder / 'alertmanager.yml'}",
-        f"--storage.path={folder}",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--cluster.listen-address=",
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        await asyncio.wait_for(_ready(f"http://127.0.0.1:{port}"), 30)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        await process.wait()
-
-
-async def _ready(address: str) -> None:
-    async with aiohttp.ClientSession() as session:
-        while True:
-            try:
-                async with session.get(f"{address}/-/ready") as answer:
-                    if answer.status == 200:
-                        return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.05)
+pytestmark = needs_alertmanager
 
 
 async def test_what_alertmanager_posts_is_read(tmp_path: Path) -> None:
@@ -92,7 +39,7 @@ async def test_what_alertmanager_posts_is_read(tmp_path: Path) -> None:
         await site.start()
         assert isinstance(site._server, asyncio.Server)
         hook = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/hooks/alerts"
-        async with alertmanager(tmp_path, hook) as address, aiohttp.ClientSession() as session:
+        async with alertmanager(tmp_path, hook, "token") as address, aiohttp.ClientSession() as session:
             alerts = [
                 {
                     "labels": {"alertname": "HighLatency", "instance": f"db{number}", "severity": "critical"},

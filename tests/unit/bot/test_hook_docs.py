@@ -37,7 +37,7 @@ def load(folder: Path) -> Config:
     hooks: dict[str, Any] = {name: hook for sample in samples for name, hook in sample["hooks"].items()}
     assert all("http" in sample or len(sample) == 1 for sample in samples)
     slack = {"bot_token": "xoxb-1-a", "app_token": "xapp-1-a"}
-    sections = {"config_version": 1, "http": samples[0]["http"], "hooks": hooks, "channels": {"slack": slack}}
+    sections = {**samples[0], "config_version": 1, "hooks": hooks, "channels": {"slack": slack}}
     (folder / "config.yaml").write_text(yaml.safe_dump(sections))
     return load_config(folder / "config.yaml", dict.fromkeys(re.findall(r"\$([A-Z_]+)", str(hooks)), SECRET))
 

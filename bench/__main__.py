@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from bench import (
     channels,
+    http,
     idle,
     judgement,
     kills,
@@ -42,6 +43,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "prefix": prefix.run,
     "metrics": metrics.run,
     "page": page.run,
+    "http": http.run,
 }
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bot.admin.live_view import describe_turn, recent_log
 from bot.admin.local_checks import judge_disk
+from bot.admin.model_reach import ModelReach
 from bot.admin.trouble import Trouble, TroubleTimes
 from bot.current import Current
 from bot.journey.scheduler import Scheduler
@@ -59,6 +60,7 @@ class ServiceStatus:
         self._started = time.monotonic()
         self._begun = time.time()
         self._since = TroubleTimes()
+        self._model_reach = ModelReach()
         self.is_ready = False
         self.http_address = ""
         self.sandbox_use = SandboxUse()
@@ -131,9 +133,9 @@ class ServiceStatus:
         except (TimeoutError, StorageError):
             oldest = None
         disk = await asyncio.to_thread(_describe_disk, self._current.config.data_dir)
-        return self._judge(oldest, disk)
+        return await self._judge(oldest, disk)
 
-    def _judge(self, oldest: float | None, disk: str) -> list[Trouble]:
+    async def _judge(self, oldest: float | None, disk: str) -> list[Trouble]:
         """Judge the parts. `oldest` is the age of the oldest queued message, None where the database is silent."""
         found: dict[str, str] = {}
         if not self.is_ready:
@@ -147,6 +149,8 @@ class ServiceStatus:
         servers = self.model_servers()
         if servers and all(server.down for server in servers):
             found["models"] = _("No server of a model answers.")
+        elif unreachable := await self._model_reach.find_trouble(self._current.config):
+            found["models"] = unreachable
         return [*self._since.date(found), *self._channel_troubles()]
 
     def _channel_troubles(self) -> list[Trouble]:
@@ -198,7 +202,7 @@ class ServiceStatus:
         counts = await self._store.run(_row_counts)
         disk = await asyncio.to_thread(_describe_disk, self._current.config.data_dir)
         crash = await asyncio.to_thread(latest_crash, self._current.config.data_dir, time.time())
-        troubles = self._judge(counts["oldest"], disk)
+        troubles = await self._judge(counts["oldest"], disk)
         channels = self.channel_states()
         return {
             "version": VERSION,

@@ -72,7 +72,7 @@ class HookJobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HookPlace:
     """Where a bundle is posted: a thread, and its conversation. `work` is the bundle's own name beside it.
 
     `own`: the thread began at the first post of its group. `is_shown`: that post shows the bundle already.
@@ -205,23 +205,23 @@ class HookPoster:
         items: Sequence[Item],
         known: GroupRow | None,
         subjects: Sequence[str],
-    ) -> Place:
+    ) -> HookPlace:
         title = title_of(self.name, items)
         if known and known.place:
             thread = Thread.parse(known.place)
             conversation = conversations.current_conversation(execute, thread, self.now)
             conversations.set_title(execute, conversation, title)
-            return Place(thread, conversation, f"hook:{ids[0]}", own=True, is_shown=ids[-1] <= known.shown)
+            return HookPlace(thread, conversation, f"hook:{ids[0]}", own=True, is_shown=ids[-1] <= known.shown)
         conversation = known.conversation if known else f"hook:{ids[0]}"
         conversations.place_conversation(execute, conversation, self.place, title, self.now)
         for subject in subjects if known is None else ():
             hooks.store_group(execute, self.name, str(self.place), subject, conversation, self.now)
-        return Place(self.place, conversation, conversation)
+        return HookPlace(self.place, conversation, conversation)
 
     def _message(
         self,
         execute: Execute,
-        place: Place,
+        place: HookPlace,
         author: Author,
         first: int,
         events: Sequence[HookEvent],
@@ -262,7 +262,7 @@ class HookPoster:
         hooks.bring_noticed(execute, [row.id for row in rows])
         conversations.refresh_pending(execute, conversation)
 
-    def _say(self, execute: Execute, place: Place, items: Sequence[Item], key: str, why: str = "") -> None:
+    def _say(self, execute: Execute, place: HookPlace, items: Sequence[Item], key: str, why: str = "") -> None:
         """Post what was reported as it is; the thread's own conversation gets it with its next message."""
         words = describe_post(self.name, items, why)
         if said := why if place.is_shown else words:

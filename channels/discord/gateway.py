@@ -34,6 +34,9 @@ STEADY_SECONDS = 60.0  # a session that lasts longer did not fail
 READY_TIMEOUT_SECONDS = 60.0  # until a connection is ready
 RESUME_TIMEOUT_SECONDS = 20.0  # for the SDK to resume a lost session
 CLOSE_TIMEOUT_SECONDS = 2.0
+# Discord asks for 41 s, and allows more where they are needed (…/events/gateway#heartbeat-interval):
+# a connection that has fallen silent is noticed after 25 s.
+MAX_HEARTBEAT_SECONDS = 20.0
 HEARTBEAT_MARGIN_SECONDS = 5.0  # the acknowledgement of a heartbeat may be late
 
 CONNECTION_LOST = "The connection to Discord was lost; reconnecting."
@@ -45,6 +48,13 @@ INTENTS = discord.Intents(
 )
 
 Event = dict[str, Any]  # Discord defines the shape
+
+
+class _QuickHeartbeats(discord.gateway.KeepAliveHandler):
+    """The SDK's heartbeats, more often than Discord asks for them."""
+
+    def __init__(self, *args: Any, interval: float | None = None, **more: Any) -> None:
+        super().__init__(*args, interval=min(interval or MAX_HEARTBEAT_SECONDS, MAX_HEARTBEAT_SECONDS), **more)
 
 
 class GatewayClient(discord.Client):
@@ -62,6 +72,7 @@ class GatewayClient(discord.Client):
     ) -> None:
         Route.BASE = settings.base_url.rstrip("/")  # the SDK has no other setting for this, nor for the next
         DiscordWebSocket.DEFAULT_GATEWAY = yarl.URL(settings.gateway_url)
+        discord.gateway.KeepAliveHandler = _QuickHeartbeats  # type: ignore[misc]  # nor for this
         super().__init__(
             intents=INTENTS,
             connector=aiohttp.TCPConnector(limit=0, ssl=trust),
@@ -162,7 +173,7 @@ class Gateway:
     def _receive_frame(self, frame: Event) -> None:
         match frame.get("op"):
             case 10:  # hello
-                self._heartbeat_seconds = frame["d"]["heartbeat_interval"] / 1000
+                self._heartbeat_seconds = min(frame["d"]["heartbeat_interval"] / 1000, MAX_HEARTBEAT_SECONDS)
                 self._acknowledged_at = time.monotonic()
             case 11:  # heartbeat acknowledged
                 self._acknowledged_at = time.monotonic()

@@ -35,7 +35,7 @@ class TelegramSettings:
     rich_messages: bool = setting(
         False, "show answers with tables or task lists as rich messages (Bot API 10.1), which older apps do not show"
     )
-    poll_seconds: float = setting(25.0, "how long one request for updates waits", ge=0)
+    poll_seconds: float = setting(20.0, "how long one request for updates waits", ge=0)
     account_seconds: float = setting(
         3600.0,
         "how often Fawn asks for the bot's own name, by which groups mention it: it may change",

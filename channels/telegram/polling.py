@@ -24,7 +24,7 @@ from channels.telegram.reply import choice_arguments
 
 log = logging.getLogger(__name__)
 
-POLL_GRACE_SECONDS = 10.0  # how late an answer may be before the connection counts as lost
+POLL_GRACE_SECONDS = 8.0  # how late an answer may be before the connection counts as lost
 MAX_BACKOFF_SECONDS = 10.0  # while the server cannot be reached
 MAX_TOKEN_BACKOFF_SECONDS = 30.0  # while Telegram rejects the token
 UNDISTURBED_SECONDS = 1.5  # after which this poller keeps polling when another one appears

@@ -31,7 +31,12 @@ async def clients(service: Service, people: int) -> AsyncIterator[list[ClientSes
     async with AsyncExitStack() as stack:
         made = []
         for number in range(people):
-            arguments = {"name": f"bench-{number}", "person": f"telegram/{7000 + number}", "scopes": "threads", "expires": ""}
+            arguments = {
+                "name": f"bench-{number}",
+                "person": f"telegram/{7000 + number}",
+                "scopes": "threads",
+                "expires": "",
+            }
             answer = await call_service(service.data, "key.add", arguments)
             headers = {"Authorization": f"Bearer {answer['key']}"}
             session = ClientSession(address, headers=headers, connector=TCPConnector(limit=0))

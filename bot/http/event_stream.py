@@ -47,12 +47,17 @@ class EventStream:
         write_seconds: float,
         heartbeat_seconds: float,
         heartbeat: bytes = HEARTBEAT,
+        transport: asyncio.WriteTransport | None = None,
     ) -> None:
         self.response = response
         self._woken = woken
         self._write_seconds = write_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._heartbeat = heartbeat
+        self._transport = transport
+        self._timer: asyncio.TimerHandle
+        self._behind_since = 0.0  # time of the loop; 0 while the client takes what is sent
+        self._is_behind = False
 
     async def send(self, name: str, data: object, id: str = "") -> None:
         """Send an event. Without an id, a client that asks again goes on after the last one that had one."""
@@ -61,15 +66,42 @@ class EventStream:
 
     async def wait(self) -> None:
         """Wait until it is woken; show meanwhile that the connection lives."""
-        while True:
-            try:
-                async with asyncio.timeout(self._heartbeat_seconds):
-                    await self._woken.wait()
-            except TimeoutError:
-                await self.write(self._heartbeat)
-            else:
-                self._woken.clear()
-                return
+        self._timer = asyncio.get_running_loop().call_later(self._heartbeat_seconds, self._beat)
+        try:
+            await self._woken.wait()
+            self._woken.clear()
+        finally:
+            self._timer.cancel()
+        if self._is_behind:
+            raise SlowReader
+
+    def _beat(self) -> None:
+        """Send a heartbeat from the timer itself: a thousand idle streams wake no task.
+
+        Who has not taken the one before gets no other, and is cut where that lasts.
+        """
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._heartbeat_seconds, self._beat)
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return  # the handler ends with its client
+        if transport.get_write_buffer_size() == 0:
+            self._behind_since = 0.0
+            self._write_now(self._heartbeat)
+            return
+        self._behind_since = self._behind_since or loop.time()
+        if loop.time() - self._behind_since >= self._write_seconds:
+            self._is_behind = True
+            self._woken.set()
+
+    def _write_now(self, chunk: bytes) -> None:
+        """Write what fits into the empty buffer of the connection, so that there is nothing to wait for."""
+        writing = self.response.write(chunk).__await__()
+        try:
+            next(writing)
+        except (StopIteration, ConnectionError):  # it is written, or the client has just left
+            return
+        writing.close()
 
     async def write(self, chunk: bytes) -> None:
         """Send bytes as they are."""
@@ -92,8 +124,8 @@ async def streaming(
 ) -> AsyncIterator[EventStream]:
     """Begin and end an answer with events. Where it cannot go on, its connection is cut, and the client asks again."""
     response = web.StreamResponse(headers={**HEADERS, **headers})
-    stream = EventStream(response, woken, write_seconds, heartbeat_seconds, heartbeat)
     await response.prepare(request)
+    stream = EventStream(response, woken, write_seconds, heartbeat_seconds, heartbeat, request.transport)
     try:
         if heartbeat == HEARTBEAT:
             await stream.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())

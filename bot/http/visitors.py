@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-
-from aiohttp import web
+from typing import TYPE_CHECKING
 
 from bot.config.http import HttpConfig
 from bot.http.route import HttpProblem
+
+if TYPE_CHECKING:  # the command line imports this
+    from aiohttp import web
 
 NAME_ADDRESSES = "The operator names addresses in http.peers."
 NAME_NAMES = "The operator names names in http.hosts."

@@ -26,7 +26,7 @@ class Streams:
         self.asked: list[str] = []
 
     def routes(self) -> list[Route]:
-        return [Route("GET", f"/{each}", getattr(self, f"_{each}")) for each in ("idle", "flood", "fault")]
+        return [Route("GET", f"/{each}", getattr(self, f"_{each}")) for each in ("idle", "flood", "behind", "fault")]
 
     async def _idle(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(last_event_id(request))
@@ -43,6 +43,18 @@ class Streams:
             async with streaming(request, asyncio.Event(), write_seconds=0.2) as stream:
                 for _ in range(1_000_000):
                     await stream.send("text", {"delta": "a" * 10_000})
+            return stream.response
+        finally:
+            self.left += 1
+
+    async def _behind(self, request: web.Request) -> web.StreamResponse:
+        """Send until the client takes no more, and then wait."""
+        try:
+            async with streaming(request, asyncio.Event(), heartbeat_seconds=0.05, write_seconds=0.2) as stream:
+                assert request.transport
+                while not request.transport.get_write_buffer_size():
+                    await stream.send("text", {"delta": "a" * 1_000})
+                await stream.wait()
             return stream.response
         finally:
             self.left += 1
@@ -84,11 +96,12 @@ async def test_silence_has_a_heartbeat_and_a_client_that_leaves_ends_its_stream(
         await until(lambda: streams.left == 1, what="the end of the stream")
 
 
-async def test_a_client_that_reads_nothing_is_cut_and_another_one_goes_on() -> None:
+@pytest.mark.parametrize("path", ["/flood", "/behind"])
+async def test_a_client_that_reads_nothing_is_cut_and_another_one_goes_on(path: str) -> None:
     streams = Streams()
     async with served(streams) as address, ClientSession(address) as client, client.get("/idle") as idle:
         reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
-        writer.write(b"GET /flood HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await until(lambda: streams.left == 1, what="the cut")
         with suppress(ConnectionError):  # or the end of what was sent
             while await reader.read(1 << 20):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -170,3 +172,10 @@ def test_since_is_when_a_trouble_began() -> None:
     [again] = times.date({"disk": "fuller"})
     assert (again.since, again.why) == (first.since, "fuller")
     assert times.date({}) == []
+
+
+def test_a_start_that_does_not_listen_loads_no_server() -> None:
+    code = (
+        "import sys, bot.app, bot.cli.status; sys.exit(bool({'aiohttp.web', 'bot.api.endpoints'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

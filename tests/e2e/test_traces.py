@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_mcp import calls
 from tests.e2e.test_subagents import task
 from tests.fakes.mcp_http import McpHttpServer
 from tests.fakes.model import FakeModel
-from tests.fakes.otlp import FakeCollector, attributes
+from tests.fakes.otlp import FakeCollector, FakeLangfuse, FakeLangSmith, attributes
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import Service, ask, bash
@@ -190,7 +191,7 @@ async def test_one_id_finds_the_spans_the_rows_the_reply_and_the_log(
     code, export = await service.fawn("export", "telegram/", "--format", "jsonl")
     steps = {e["text"]: e["step_title"] for e in map(json.loads, export.splitlines()) if e["kind"] == "step"}
     assert steps["general-purpose"] == "Task: look", "a task has both: what it does, and the kind of its sub-agent"
-    assert "- look — general-purpose (done" in (await service.fawn("export", "telegram/"))[1]
+    assert "- Task: look — general-purpose (done" in (await service.fawn("export", "telegram/"))[1]
     await service.stop()
     assert await service.fawn("trace", trace) == (0, text)  # without a service
     code, text = await service.fawn("trace", "0" * 32)
@@ -233,3 +234,41 @@ async def test_without_traces_nobody_is_told_of_one(telegram: FakeTelegram, mode
 def test_the_service_does_not_load_the_exporter() -> None:
     program = "import sys, bot.app, bot.engine, agent.factory; sys.exit('bot.telemetry.traces' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
+
+
+def written_settings(place: str, base_url: str) -> dict[str, Any]:
+    """Return what docs/operations.md says to write for a place, with the address of a fake."""
+    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    [row] = re.findall(rf"\| {place} \| (.*) \|", page)
+    endpoint, headers = re.findall(r"`endpoint: (\S+)`, `headers: (\{.*?\})`", row)[0]
+    found: dict[str, Any] = {"endpoint": re.sub(r"https://[^/]+", base_url, endpoint)}
+    return found | {"headers": yaml.safe_load(headers)}
+
+
+@pytest.mark.parametrize("kind", [FakeLangfuse, FakeLangSmith])
+async def test_langfuse_and_langsmith_take_traces_with_the_settings_of_the_docs(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path, kind: type[FakeCollector]
+) -> None:
+    async with kind() as place:
+        secret = place.authorization if isinstance(place, FakeLangfuse) else FakeLangSmith.key
+        name = "Langfuse" if isinstance(place, FakeLangfuse) else "LangSmith"
+        (tmp_path / ".env").write_text(f"LANGFUSE_AUTH={secret}\nLANGSMITH_API_KEY={secret}\n")
+        service = await start(traces=written_settings(name, place.base_url))
+        assert f"{place.path} takes them" in (await service.fawn("check"))[1]
+        telegram.send(ask(steps=[bash("echo 1")], text="the answer"))
+        await telegram.wait(JANE, "the answer")
+        await finished(service, place)
+        await service.stop()
+    assert not place.refused
+    [message] = place.named("message telegram")
+    assert not message.parent_span_id, "the trace begins with it"
+    calls = [attributes(each) for each in place.named("chat any")]
+    for facts in calls:  # by these, both make a generation of a span, and count its tokens
+        assert facts["gen_ai.operation.name"] == "chat"
+        assert facts["gen_ai.request.model"] == "any"
+        assert facts["gen_ai.usage.input_tokens"] > 0
+        assert facts["gen_ai.usage.output_tokens"] > 0
+    [turn] = place.named("invoke_agent fawn")
+    facts = attributes(turn)
+    assert facts["session.id"] == facts["gen_ai.conversation.id"], "Langfuse groups by it"
+    assert facts["user.id"]

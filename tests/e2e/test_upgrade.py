@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import shutil
+import sqlite3
 import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from bot.config.loader import load_config
+from bot.storage import migrate
 from tests.support.forked_services import ROOT, run_forked
 
 IDENTITY = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.com"}
@@ -59,3 +67,67 @@ async def test_settings_written_as_the_readme_says_survive_a_pull_and_a_start(tm
     (mine / "config.local.yaml").write_text("keep_days: 30\n")
     assert (await fawn(mine, "ask", "hello"))[0] == 0
     assert "ok    configuration: config.yaml, config.local.yaml" in (await fawn(mine, "check"))[1]
+
+
+def version_before(folder: Path) -> tuple[Path, str]:
+    """Return a folder with the program without its latest migration, as the version before it, and its revision."""
+    old = folder / "old"
+    for name in ("agent", "bot", "catalogue", "channels", "fawn", "sandbox", "skills"):
+        shutil.copytree(ROOT / name, old / name, ignore=shutil.ignore_patterns("__pycache__", "public"))
+    versions = old / "bot" / "storage" / "migrations" / "versions"
+    latest = next(versions.glob(f"{migrate.head_revision()}_*.py"))
+    [before] = re.findall(r'down_revision = "(\d+)"', latest.read_text("utf-8"))
+    latest.unlink()
+    return old, before
+
+
+async def run_version(program: Path, folder: Path, *words: str) -> tuple[int, str]:
+    """Run a command of the version whose source is in `program`."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(program), "PYTHONSAFEPATH": "1"}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bot", *words), cwd=folder, env=environment,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    said, _ = await process.communicate()
+    return process.returncode or 0, said.decode()
+
+
+def revision_of(data: Path) -> str:
+    with closing(sqlite3.connect(data / "fawn.db")) as connection:
+        return str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
+
+
+@pytest.mark.slow
+async def test_an_upgrade_is_taken_back_as_the_docs_say(tmp_path: Path) -> None:
+    """Back up with the old version, upgrade, and go back: the old version refuses the newer data, and restores."""
+    old, before = version_before(tmp_path)
+    data = tmp_path / "data"
+    (tmp_path / "config.yaml").write_text(f"config_version: 1\ndata_dir: {data}\nsandbox: {{provider: none}}\n")
+    shutil.copytree(migrate.VERSIONS_DIR.parent, tmp_path / "chain" / "migrations")
+    migrate.upgrade_schema(tmp_path / "fawn.db", tmp_path / "chain" / "migrations" / "versions", before)
+    data.mkdir(mode=0o700)
+    (tmp_path / "fawn.db").rename(data / "fawn.db")
+    (data / "threads" / "one" / "workspace").mkdir(parents=True)
+    (data / "threads" / "one" / "workspace" / "notes").write_text("kept")
+
+    assert revision_of(data) == before
+    code, text = await run_version(old, tmp_path, "backup", "before.tar.gz")
+    assert code == 0, text
+    assert revision_of(data) == before, "the old version changes nothing"
+
+    code, text = await run_version(ROOT, tmp_path, "ask", "hello")
+    assert code == 0, text
+    assert revision_of(data) == migrate.head_revision()
+
+    for words in (["ask", "hello"], ["dead", "list"]):
+        code, text = await run_version(old, tmp_path, *words)
+        assert code != 0
+        assert "A newer version of Fawn wrote this database: install that version again, or restore a backup" in text
+
+    data.rename(tmp_path / "newer")
+    code, text = await run_version(old, tmp_path, "restore", "before.tar.gz")
+    assert code == 0, text
+    assert revision_of(data) == before
+    assert (data / "threads" / "one" / "workspace" / "notes").read_text() == "kept"
+    code, text = await run_version(old, tmp_path, "dead", "list")
+    assert code == 0, text

@@ -29,6 +29,8 @@ class FakeCollector(LocalServer):
     `busy` requests are answered with 503 first; `rejects` spans of each later one are said to be rejected.
     """
 
+    path = "/v1/traces"
+
     def __init__(self) -> None:
         super().__init__()
         self.spans: list[Span] = []
@@ -39,7 +41,11 @@ class FakeCollector(LocalServer):
         self.rejects = 0
 
     def routes(self, app: web.Application) -> None:
-        app.router.add_post("/v1/traces", self._export)
+        app.router.add_post(self.path, self._export)
+
+    def refuse(self, _request: web.Request) -> web.Response | None:
+        """Return the refusal of a request without what this place wants in its headers."""
+        return None
 
     def named(self, beginning: str) -> list[Span]:
         """Return the spans whose name begins so."""
@@ -47,6 +53,9 @@ class FakeCollector(LocalServer):
 
     async def _export(self, request: web.Request) -> web.Response:
         self.headers.append(dict(request.headers))
+        if refusal := self.refuse(request):
+            self.refused.append(f"{refusal.status}")
+            return refusal
         if self.busy:
             self.busy -= 1
             return web.Response(status=503, headers={"Retry-After": "1"})
@@ -64,6 +73,43 @@ class FakeCollector(LocalServer):
         self.resources += [attributes(each.resource) for each in export.resource_spans]
         partial = {"rejectedSpans": str(self.rejects), "errorMessage": "no"} if self.rejects else None
         return web.json_response({"partialSuccess": partial} if partial else {})
+
+
+class FakeLangfuse(FakeCollector):
+    """Langfuse's endpoint: langfuse.com/integrations/native/opentelemetry.
+
+    Path `/api/public/otel/v1/traces`, protobuf or JSON; Basic authentication with the public and the secret key;
+    "Direct OpenTelemetry exporters must send the `x-langfuse-ingestion-version: 4` header".
+    """
+
+    path = "/api/public/otel/v1/traces"
+    public, secret = "pk-lf-1234", "sk-lf-5678"
+
+    @property
+    def authorization(self) -> str:
+        return f"Basic {base64.b64encode(f'{self.public}:{self.secret}'.encode()).decode()}"
+
+    def refuse(self, request: web.Request) -> web.Response | None:
+        if request.headers.get("Authorization") != self.authorization:
+            return web.json_response({"error": "UnauthorizedError", "message": "Invalid credentials"}, status=401)
+        if request.headers.get("x-langfuse-ingestion-version") != "4":
+            return web.json_response({"error": "InvalidRequestError", "message": "ingestion version"}, status=400)
+        return None
+
+
+class FakeLangSmith(FakeCollector):
+    """LangSmith's endpoint: docs.langchain.com/langsmith/trace-with-opentelemetry.
+
+    Path `/otel/v1/traces`, the key in `x-api-key`, and the project, where it is not "default", in `Langsmith-Project`.
+    """
+
+    path = "/otel/v1/traces"
+    key = "lsv2_pt_1234"
+
+    def refuse(self, request: web.Request) -> web.Response | None:
+        if request.headers.get("x-api-key") != self.key:
+            return web.json_response({"detail": "Invalid token"}, status=401)
+        return None
 
 
 def attributes(of: Any) -> dict[str, Any]:

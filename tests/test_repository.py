@@ -150,7 +150,7 @@ def test_compose_gives_the_engine_to_nothing_but_the_proxy() -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))
     services = compose["services"]
     by_profile = {name: service.get("profiles", []) for name, service in services.items()}
-    assert by_profile == {"service": [], "engine": [], "sandbox-image": [], "plain": ["plain"], "search": ["search"]}
+    assert by_profile == {"service": [], "engine": [], "sandbox-image": ["sandbox"], "plain": ["plain"], "search": ["search"]}
     for name, service in services.items():
         assert not any(entry["required"] for entry in service.get("env_file", ())), name  # a start needs no .env
         reaches = any("docker.sock" in each for each in service.get("volumes", ()))

@@ -19,7 +19,7 @@ ARG CHANNELS=
 ARG EXTRAS=
 # Wheels beside the locks replace the index: --build-arg PIP_NO_INDEX=1 (packaging/image).
 ARG PIP_NO_INDEX=
-COPY requirements.lock packaging/extras/*.lock packaging/wheels/*.whl locks/
+COPY requirements.lock packaging/extras/ locks/
 RUN python3 -m venv .venv \
     && locks=$(for name in ${CHANNELS:-all} $EXTRAS; do \
         case $name in (mcp) ;; (all) echo locks/requirements.lock;; (*) echo "locks/$name.lock";; esac; done) \

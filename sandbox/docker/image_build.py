@@ -12,7 +12,7 @@ from catalogue import N_
 from sandbox.base import SandboxError
 from sandbox.docker.client import DockerEngine
 
-DOCKERFILE = Path(__file__).with_name("Dockerfile")
+CONTEXT = ("Dockerfile", "packages.txt", "requirements.lock")  # files beside this one
 
 
 def build_context(files: Mapping[str, bytes]) -> bytes:
@@ -35,7 +35,7 @@ async def build_image(host: str, image: str, base: str, *, libreoffice: bool = F
 
     arguments = {"BASE_IMAGE": base} if base else {}
     engine = DockerEngine(host)
-    packed = build_context({"Dockerfile": DOCKERFILE.read_bytes()})
+    packed = build_context({name: Path(__file__).with_name(name).read_bytes() for name in CONTEXT})
     try:
         await engine.build(packed, image, arguments | ({"LIBREOFFICE": "yes"} if libreoffice else {}), print_log)
     except SandboxError as error:

@@ -39,7 +39,7 @@ install: setup ## put `fawn` on your PATH, with its completion and man page: fil
 
 setup: .venv/.runtime $(WANTED_EXTRAS:%=.venv/.extra-%) .venv/.bubblewrap ## install what the service needs, with EXTRAS="anthropic ddgs" more
 
-dev: setup .venv/.dev .venv/.clients .venv/.skills ## and install what the tests need
+dev: setup .venv/.dev .venv/.clients .venv/.skills .venv/.synapse ## and install what the tests need
 
 .venv/.python:
 	@command -v $(PYTHON) >/dev/null || { echo "Fawn needs Python 3.11 or newer: apt install python3 python3-venv"; exit 1; }
@@ -80,6 +80,14 @@ dev: setup .venv/.dev .venv/.clients .venv/.skills ## and install what the tests
 
 .venv/.skills: requirements-skills.lock packaging/skill-packages | .venv/.python # what scripts of skills import in tests
 	@packaging/skill-packages
+	@touch $@
+
+.venv/.synapse: requirements-synapse.lock | .venv/.python # a real Matrix server, with dependencies of its own
+	@echo "Installing a Matrix server for the tests …"
+	@rm -rf .venv/synapse
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --no-deps --require-hashes \
+		--target .venv/synapse -r requirements-synapse.lock
+	@$(BIN)/python -m compileall -q -j 0 .venv/synapse >/dev/null || true
 	@touch $@
 
 .venv/.bubblewrap: packaging/bubblewrap | .venv/.python
@@ -125,9 +133,10 @@ lock: ## update the pinned dependencies (needs uv); the runtime gets the tested 
 	$(COMPILE) --extra dev --extra all pyproject.toml -o requirements-dev.lock
 	$(COMPILE) --extra all pyproject.toml -c requirements-dev.lock -o requirements.lock
 	$(COMPILE) --group skills -o requirements-skills.lock
+	$(COMPILE) --group synapse -o requirements-synapse.lock
 	$(COMPILE) sandbox/docker/requirements.in -o sandbox/docker/requirements.lock
 	@mkdir -p packaging/extras
-	for extra in anthropic ddgs discord feishu slack telegram; do \
+	for extra in anthropic ddgs discord feishu matrix slack telegram; do \
 		$(COMPILE) --extra $$extra pyproject.toml -c requirements-dev.lock -o packaging/extras/$$extra.lock || exit 1; done
 
 clean: ## remove everything that was built; data/ stays

@@ -14,6 +14,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {  # what `make setup EXTRAS=NAME` insta
 CHANNELS: Mapping[str, tuple[str, ...]] = {  # the modules of a channel's SDK; `make setup` installs all of them
     "discord": ("discord",),
     "feishu": ("lark_oapi",),
+    "matrix": ("pyromark", "vodozemac"),
     "slack": ("slack_bolt", "slack_sdk"),
     "telegram": ("telegram", "pyromark"),
 }

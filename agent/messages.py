@@ -112,6 +112,7 @@ class Kind(StrEnum):
     FEEDBACK = "feedback"  # a person put 👍 (text "up") or 👎 ("down") on the bot's message `reply_to`
     FEEDBACK_REMOVED = "feedback removed"  # …and took this one back
     HOME = "home"  # a person opened the bot's own page
+    INVITE = "invite"  # a person invites the bot into the chat: ACCEPTED says that it may enter
     UNSUPPORTED = "unsupported"  # a sticker, a poll: text = what it is
 
 

@@ -36,6 +36,7 @@ from bot.journey.scheduler import Scheduler
 from bot.reload import ConfigReloader
 from bot.rights.rates import ToolAndMessageRates
 from bot.service.background import run_forever
+from bot.service.channel_state import StoredChannelState
 from bot.service.channel_supervisor import ChannelSupervisor, Connect
 from bot.service.loop_watch import LoopWatch
 from bot.service.sandbox_setup import folders
@@ -78,6 +79,7 @@ class App:
             },
             self._drain_console,
             self._commands.listed,
+            lambda name: StoredChannelState(self._store, self._current, name),
         )
         self._store: Database
         self._outbox: Outbox

@@ -287,6 +287,19 @@ class NoCatchUp:
 NO_CATCH_UP = NoCatchUp()
 
 
+class StateStore(Protocol):
+    """What a channel keeps over restarts: texts by name, in the service's database, sealed under its key.
+
+    A channel whose platform delivers events from a position keeps it here, after the inbox has the events before it.
+    """
+
+    async def load(self) -> Mapping[str, str]:
+        """Return everything that is kept. Raises NotStored."""
+
+    async def save(self, changes: Mapping[str, str | None]) -> None:
+        """Keep these texts at once, in one transaction; None drops one. Raises NotStored."""
+
+
 class Channel(Protocol):
     """A platform. All calls raise ChannelError and can be cancelled at any time."""
 
@@ -332,6 +345,14 @@ class Channel(Protocol):
 
     async def announce(self, commands: Sequence[CommandInfo]) -> None:
         """Register the commands natively, if the platform supports it."""
+
+
+@runtime_checkable
+class StateKeeper(Protocol):
+    """The further method of a channel that keeps something over restarts."""
+
+    def keep_state(self, state: StateStore) -> None:
+        """Use this store; called once, before `listen`."""
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from agent.messages import Kind, Message, Unreadable
-from channels.base import Channel, Gap, LastEvent, NotStored, Receipt, SentMessage
+from channels.base import Channel, Gap, LastEvent, NotStored, Receipt, SentMessage, StateKeeper
 
 
 async def until(check: Callable[[], object], seconds: float = 60.0, what: str = "the condition") -> None:
@@ -86,7 +86,7 @@ class Box:
     `broken` makes it refuse to store, `stalls` makes it refuse one message, `refuses` returns IGNORED for matching
     messages.
 
-    It is also a `CatchUpSource` with the latest event of each chat and thread.
+    It is also a `CatchUpSource` with the latest event of each chat and thread, and the `StateStore` of one channel.
     """
 
     events: list[Message | Unreadable] = field(default_factory=list)
@@ -100,6 +100,7 @@ class Box:
     first_starts: dict[str, float] = field(default_factory=dict)  # workspace → when its first gap was opened
     hours: float = 24.0
     most: int = 200
+    kept: dict[str, str] = field(default_factory=dict)  # what the channel keeps over restarts
 
     async def receive(self, batch: Sequence[Message | Unreadable]) -> list[Receipt]:
         await asyncio.sleep(0)
@@ -126,6 +127,16 @@ class Box:
     def _answered(self, ask: str) -> bool:
         """Accept one click per question."""
         return any(message.kind is Kind.CLICK and message.target == ask for message in self.messages)
+
+    async def load(self) -> Mapping[str, str]:
+        return dict(self.kept)
+
+    async def save(self, changes: Mapping[str, str | None]) -> None:
+        if self.broken:
+            raise NotStored("disk full")
+        self.kept |= {name: text for name, text in changes.items() if text is not None}
+        for name in [name for name, text in changes.items() if text is None]:
+            self.kept.pop(name, None)
 
     async def open_gap(self, channel: str, workspace: str) -> Gap:
         since, number = self.gaps.get(workspace, (math.inf, 0))
@@ -161,6 +172,8 @@ class Box:
 @asynccontextmanager
 async def listening(channel: Channel, box: Box) -> AsyncIterator[None]:
     """Run the channel with this inbox."""
+    if isinstance(channel, StateKeeper):
+        channel.keep_state(box)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(channel.listen(box.receive, box), name="listen")
         try:

@@ -100,7 +100,7 @@ def test_every_extra_has_a_lock_and_is_known_to_the_faults() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = {name for name, packages in project["optional-dependencies"].items() if packages} - {"dev", "all"}
     assert extras == {*EXTRAS, *CHANNELS} == {path.stem for path in (ROOT / "packaging/extras").iterdir()}
-    per_channel = [each for name in CHANNELS for each in project["optional-dependencies"][name]]
+    per_channel = {each for name in CHANNELS for each in project["optional-dependencies"][name]}
     assert sorted(project["optional-dependencies"]["all"]) == sorted(per_channel)
 
 

@@ -28,8 +28,8 @@ from bot.config.loader import ConfigError, channel_modules, environment_names, k
 from bot.config.schema import ChannelConfig, Config
 from bot.service.log import Redactor
 from catalogue import N_, _, list_items, localized
-from channels.base import Health
-from channels.shared.setup_guide import SetupGuide
+from channels.base import ChannelError, Health
+from channels.shared.setup_guide import SetupGuide, SignIn
 
 STOP_SECONDS = 30.0  # until a service that does not end is killed
 LOG_NAME, SHOWN_LOG_LINES = "setup.log", 5
@@ -146,10 +146,10 @@ def connect_account(options: SetupOptions, given: Mapping[str, str] | None = Non
         values = dict.fromkeys(values, "")
     while True:
         if asked:
-            values = {
-                variables[name]: _ask_value(module, name, guide, values[variables[name]], can_link=can_link)
-                for name in order
-            }
+            typed: dict[str, str] = {}
+            for name in order:
+                typed[name] = _ask_value(module, name, guide, values[variables[name]], typed, can_link=can_link)
+            values = {variables[name]: typed[name] for name in order}
         try:
             return _try_account(options, values)
         except AccountRefused as error:
@@ -172,8 +172,10 @@ def _clickable(text: str) -> str:
     return _LONG_LINK.sub(lambda found: f"\x1b]8;;{found[0]}\x1b\\{found[1]}…\x1b]8;;\x1b\\", text)
 
 
-def _ask_value(module: Any, name: str, guide: SetupGuide, before: str, *, can_link: bool) -> str:
-    """Ask for one setting. What is secret stays invisible."""
+def _ask_value(
+    module: Any, name: str, guide: SetupGuide, before: str, typed: Mapping[str, str], *, can_link: bool
+) -> str:
+    """Ask for one setting, after those that were `typed`. What is secret stays invisible."""
     if not before:
         step = guide.steps.get(name)
         text = step() if step else ""
@@ -182,10 +184,26 @@ def _ask_value(module: Any, name: str, guide: SetupGuide, before: str, *, can_li
     is_secret, about = field.type == "Secret", field.metadata["help"]
     what = re.split("[,，]", _(about))[0]
     prompt = _("Paste {what} (it stays invisible): ", what=what) if is_secret else _("Paste {what}: ", what=what)
+    sign_in = guide.sign_ins.get(name)
     while True:
         given = ask(prompt, getpass.getpass if is_secret else input).strip()
         if given or before:
             return given or before
+        if sign_in and (found := _log_in(sign_in, typed)):
+            return found
+
+
+def _log_in(sign_in: SignIn, typed: Mapping[str, str]) -> str:
+    """Ask for a name and a password, and return the secret that the platform makes of them; "" if it refuses them."""
+    account = ask(f"{sign_in.account()}: ", input).strip()
+    password = ask(_("Password (it stays invisible, and is not kept): "), getpass.getpass) if account else ""
+    if not password:
+        return ""
+    try:
+        return asyncio.run(sign_in.log_in(typed, account, password))
+    except ChannelError as error:
+        say(error)
+        return ""
 
 
 def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[ChannelConfig, str]:

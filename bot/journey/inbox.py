@@ -198,6 +198,8 @@ class Inbox:
         if event.kind is Kind.HOME:
             self._reception.open_home(execute, event)
             return Receipt.ACCEPTED
+        if event.kind is Kind.INVITE:
+            return self._answer_invitation(execute, event)
         watermarks.advance_watermark(execute, event)
         if event.kind in (Kind.EDIT, Kind.DELETE):
             change = apply_change(execute, event)
@@ -228,6 +230,17 @@ class Inbox:
         if (elsewhere := self._reception.redirect(execute, event, now)) is not None:
             return self._store_answer_elsewhere(execute, event, elsewhere, now)
         return self._store_addressed(execute, event, now)
+
+    def _answer_invitation(self, execute: Execute, event: Message) -> Receipt:
+        """Return whether the bot enters a chat into which a person invites it: those may who may talk to it there.
+
+        Into a direct chat, everybody may where people can pair: there they get their code.
+        """
+        access = self._current.access
+        pairs = event.private and access.rules_for(event.thread.channel).pairing
+        if access.may_enter(execute, event) or (pairs and not strangers.is_declined(execute, event)):
+            return Receipt.ACCEPTED
+        return Receipt.IGNORED
 
     def _store_answer_elsewhere(
         self, execute: Execute, event: Message, elsewhere: AnswerElsewhere, now: float

@@ -28,8 +28,7 @@ def answer_stranger(execute: Execute, access: AccessPolicy, message: Message, no
         return
     if author.bot or not author.id or not rules.answer_strangers:
         return
-    known = people.find_person(execute, channel, author.id)
-    if known and known.allowed == PairingState.DECLINED:
+    if is_declined(execute, message):
         return
     chat = f"no-access:{_digest(str(message.thread.without_topic))}:"
     person = f"{chat}{_digest(f'{channel}:{author.id}')}:"
@@ -42,6 +41,12 @@ def answer_stranger(execute: Execute, access: AccessPolicy, message: Message, no
         outbox.enqueue_notice(
             execute, message.thread, _(sentence), key=key, now=now, reply_to=message.id, reader=author.id
         )
+
+
+def is_declined(execute: Execute, message: Message) -> bool:
+    """Return whether an operator declined the author of a message."""
+    known = people.find_person(execute, message.thread.channel, message.author.id)
+    return known is not None and known.allowed == PairingState.DECLINED
 
 
 def _digest(text: str) -> str:

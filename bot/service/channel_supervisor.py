@@ -13,7 +13,7 @@ from agent.messages import Message, Unreadable
 from agent.spans import SpanKind, note_event
 from bot.config.schema import ChannelConfig
 from bot.service.background import run_forever
-from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Receipt, Receive
+from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Receipt, Receive, StateKeeper, StateStore
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ class ChannelSupervisor:
         connects: Mapping[str, Connect],
         on_console_end: Callable[[], Awaitable[None]],
         list_commands: Callable[[], Sequence[CommandInfo]],
+        open_state: Callable[[str], StateStore],
     ) -> None:
         self.channels: dict[str, Channel] = {}
         self.names = tuple(connects)
@@ -43,6 +44,7 @@ class ChannelSupervisor:
         self._begin: Callable[[str], None] = lambda _name: None  # while it serves: starts a channel's task
         self._on_console_end = on_console_end
         self._list_commands = list_commands
+        self._open_state = open_state
         self._listening: dict[str, asyncio.Task[None]] = {}
         self._stopped = False
 
@@ -82,6 +84,8 @@ class ChannelSupervisor:
                 raise ChannelError(
                     f"the channel {name} calls itself {channel.name}: its `name` must be that of its section"
                 )
+            if isinstance(channel, StateKeeper):
+                channel.keep_state(self._open_state(name))
             listening = asyncio.create_task(channel.listen(_noting(name, receive), catch_up), name=f"listen {name}")
             announcing = asyncio.create_task(
                 run_forever(f"commands of {name}", partial(self._announce, channel)), name=f"announce {name}"

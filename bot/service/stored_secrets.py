@@ -7,7 +7,7 @@ import logging
 from agent.mcp.tokens import TokenFile, TokenFolder
 from bot.config.schema import Config
 from bot.service.findings import Check, Finding
-from bot.storage import people
+from bot.storage import channel_state, people
 from bot.storage.database import Execute
 from catalogue import N_, LocalizedError, _
 from sandbox.disk.sealing import NotOpened, Sealer
@@ -15,6 +15,7 @@ from sandbox.disk.sealing import NotOpened, Sealer
 log = logging.getLogger(__name__)
 
 BARK = "bark"  # the purpose of a sealed Bark address
+CHANNEL = "channel"  # …of what a channel keeps
 
 
 class KeyUnknown(LocalizedError):
@@ -48,10 +49,24 @@ def seal_anew(execute: Execute, config: Config) -> None:
                 continue
             people.set_push_url(execute, channel, person, sealer.seal(opened, BARK))
             count += 1
+    count += _seal_states_anew(execute, sealer)
     folder = TokenFolder(config.data_dir, sealer)
     count += sum(TokenFile(folder, server).seal_anew() for server in config.mcp.servers)
     if count:
         log.info("secrets.sealed count=%d encrypted=%s", count, sealer.seals)
+
+
+def _seal_states_anew(execute: Execute, sealer: Sealer) -> int:
+    """Store what channels keep under the present key, and return how much of it was stored anew."""
+    old = [row for row in channel_state.list_state(execute) if not sealer.is_current(row[2])]
+    for channel, name, value in old:
+        try:
+            opened = sealer.open(value, CHANNEL)
+        except NotOpened as error:
+            log.error("secrets.not_opened what=channel name=%s reason=%s", channel, error)  # noqa: TRY400 — the reason is enough
+            continue
+        channel_state.write_state(execute, channel, {name: sealer.seal(opened, CHANNEL)})
+    return len(old)
 
 
 def check_encryption(config: Config) -> Check:

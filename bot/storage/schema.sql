@@ -832,6 +832,13 @@ CREATE TABLE link_codes (
 );
 CREATE INDEX link_codes_until ON link_codes (until);
 
+CREATE TABLE channel_state (
+    channel TEXT NOT NULL,
+    item TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (channel, item)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)

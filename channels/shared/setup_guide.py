@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """How to get a secret with a name and a password, which are not kept.
+
+    `log_in` gets the settings that were typed before, by their names, and raises ChannelError.
+    """
+
+    account: Callable[[], str]  # what to type as name
+    log_in: Callable[[Mapping[str, str], str, str], Coroutine[Any, Any, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +27,4 @@ class SetupGuide:
 
     contact: Callable[[Any, str, str], str]
     steps: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # setting → what to do to get it
+    sign_ins: Mapping[str, SignIn] = field(default_factory=dict)  # setting → how Fawn gets it by itself

@@ -28,6 +28,7 @@ from tests.support.rigs.base import Rig
 from tests.support.rigs.dingtalk import DingTalkRig
 from tests.support.rigs.discord import DiscordRig
 from tests.support.rigs.feishu import FeishuRig
+from tests.support.rigs.matrix import MatrixRig
 from tests.support.rigs.slack import SlackRig
 from tests.support.rigs.telegram import TelegramRig
 from tests.support.rigs.wecom import WeComRig
@@ -97,7 +98,7 @@ class AllPlatforms(Service):
     ) -> AsyncIterator[AllPlatforms]:
         """Start the platforms, the model and the service, with the channels that `only` names; kill it at the end.
 
-        WeCom, WhatsApp and the console come only by their names; the console is attached to a service with Telegram.
+        WeCom, Matrix, WhatsApp and the console come only by their names; the console is attached to one with Telegram.
         """
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
@@ -174,6 +175,10 @@ class AllPlatforms(Service):
                     "overall": 1000.0,
                 }
                 rigs["whatsapp"] = WhatsAppRig(phones, settings_of)
+            if only == "matrix":  # a real server, which takes its time to start
+                rigs["matrix"] = room = await enter(MatrixRig.with_people())
+                homeserver = {"homeserver": room.proxy.base_url, "token": room.token}
+                sections["matrix"] = {**homeserver, "per_reply": 20.0, "overall": 1000.0, "burst": 1000}
             if only == "console":
                 rigs["console"] = console = AttachedConsoleRig(folder)
                 stack.push_async_callback(console.detach)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from channels.base import Channel, ChannelError
+from channels.base import Channel, ChannelError, StateKeeper
 from contracts.recording import Box as Box
 from contracts.recording import Memory as Memory
 from contracts.recording import Rows as Rows
@@ -52,6 +52,8 @@ class Service:
         while True:
             try:
                 async with self._connect() as channel:
+                    if isinstance(channel, StateKeeper):
+                        channel.keep_state(self._box)
                     self._channel = channel
                     await channel.listen(self._box.receive, self._box)
             except (ChannelError, OSError) as error:

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from bot.service.channel_supervisor import ChannelSupervisor
-from channels.base import NO_CATCH_UP, CatchUpSource, ChannelError, CommandInfo, Receipt, Receive
+from channels.base import NO_CATCH_UP, CatchUpSource, ChannelError, CommandInfo, Receipt, Receive, StateStore
 from tests.fakes.server import until
 from tests.unit.bot.test_outbox import RecordingChannel
 
@@ -54,12 +54,16 @@ async def console_ended() -> None:
     raise AssertionError
 
 
+def no_state(name: str) -> StateStore:
+    raise AssertionError(name)
+
+
 @pytest.mark.parametrize("error", [None, OSError("away"), asyncio.CancelledError()])
 async def test_a_channel_that_ends_is_restarted_and_no_other(error: BaseException | None) -> None:
     events: list[str] = []
     failing, steady = FailingChannel("failing", events, error, fails=True), FailingChannel("steady", events)
     connects = {each.name: partial(connect, each, events) for each in (failing, steady)}
-    supervisor = ChannelSupervisor(connects, console_ended, list)
+    supervisor = ChannelSupervisor(connects, console_ended, list, no_state)
     serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
     await until(lambda: events.count("failing listens") == 2, 10, "the restart")
     assert supervisor.channels == {"failing": failing, "steady": steady}
@@ -72,7 +76,7 @@ async def test_channels_stay_connected_after_they_stopped_listening() -> None:
     events: list[str] = []
     channel = FailingChannel("wall", events)
     failing_to_close = partial(connect, channel, events, OSError("away"))
-    supervisor = ChannelSupervisor({"wall": failing_to_close}, console_ended, list)
+    supervisor = ChannelSupervisor({"wall": failing_to_close}, console_ended, list, no_state)
     serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
     await until(lambda: "wall listens" in events, 10, "a connection")
     supervisor.stop_listening()
@@ -104,7 +108,7 @@ async def test_commands_are_announced_again_when_there_are_others_and_only_then(
 
     events: list[str] = []
     channel = Telling("wall", events)
-    supervisor = ChannelSupervisor({"wall": partial(connect, channel, events)}, console_ended, list_commands)
+    supervisor = ChannelSupervisor({"wall": partial(connect, channel, events)}, console_ended, list_commands, no_state)
     serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
     await until(lambda: looks >= 2, 20, "a second look")
     assert told == [["help"]]
@@ -125,7 +129,7 @@ async def test_the_end_of_the_console_is_reported_and_leaves_it_connected() -> N
         ended.set()
 
     console = FailingChannel("console", events, fails=True)
-    supervisor = ChannelSupervisor({"console": partial(connect, console, events)}, console_ended, list)
+    supervisor = ChannelSupervisor({"console": partial(connect, console, events)}, console_ended, list, no_state)
     serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
     async with asyncio.timeout(10):
         await ended.wait()
@@ -137,7 +141,7 @@ async def test_the_end_of_the_console_is_reported_and_leaves_it_connected() -> N
 async def test_another_connection_begins_when_the_one_before_has_ended() -> None:
     events: list[str] = []
     old, new = FailingChannel("one", events), FailingChannel("one", events)
-    supervisor = ChannelSupervisor({"one": partial(connect, old, events)}, console_ended, list)
+    supervisor = ChannelSupervisor({"one": partial(connect, old, events)}, console_ended, list, no_state)
     async with asyncio.timeout(10):
         serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
         await until(lambda: supervisor.channels.get("one") is old, what="the old one")
@@ -159,7 +163,7 @@ async def test_another_connection_does_not_wait_for_the_backoff_of_the_one_befor
             raise ChannelError("the token is refused")
         yield old
 
-    supervisor = ChannelSupervisor({"one": refused}, console_ended, list)
+    supervisor = ChannelSupervisor({"one": refused}, console_ended, list, no_state)
     async with asyncio.timeout(10):
         serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
         await until(lambda: len(events) >= 3, what="a long backoff")

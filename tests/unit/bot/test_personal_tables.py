@@ -49,6 +49,7 @@ NO_PEOPLE = {
     "audit": "names are in audit_names; retention keeps its chain",
     "audit_anchors": "heads of the chain",
     "audit_pushes": "how far the audit was sent to each receiver",
+    "channel_state": "positions in the events of platforms, and keys of encryption",
     "listening": "chats whose talk is kept, with a time",
     "identity": "the number of this installation",
     "alembic_version": "the revision of the schema",

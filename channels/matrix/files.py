@@ -1,0 +1,78 @@
+"""Encrypt files for encrypted rooms, and open those of people: AES-256-CTR, with the hash of what the server has.
+
+spec.matrix.org/latest/client-server-api/#sending-encrypted-attachments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any, BinaryIO
+
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from channels.base import Refused
+from channels.shared.file_limits import CHUNK
+from channels.shared.visible_text import dict_of, text_of
+
+Json = dict[str, Any]
+KEY_BYTES, COUNTER_BYTES = 32, 16
+
+
+class SealedFile:
+    """A file that is encrypted while it is read. `description` is what readers need, once all was read."""
+
+    def __init__(self, content: BinaryIO) -> None:
+        self._content = content
+        self._key = os.urandom(KEY_BYTES)
+        self._counter = os.urandom(COUNTER_BYTES // 2) + bytes(COUNTER_BYTES // 2)
+        self._hash = hashlib.sha256()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        sealing = Cipher(algorithms.AES(self._key), modes.CTR(self._counter)).encryptor()
+        while chunk := await asyncio.to_thread(self._content.read, CHUNK):
+            sealed = sealing.update(chunk)
+            self._hash.update(sealed)
+            yield sealed
+
+    def description(self, address: str) -> Json:
+        """Return the `file` of a message."""
+        key = base64.urlsafe_b64encode(self._key).rstrip(b"=").decode()
+        return {
+            "url": address,
+            "v": "v2",
+            "key": {"kty": "oct", "alg": "A256CTR", "ext": True, "k": key, "key_ops": ["encrypt", "decrypt"]},
+            "iv": base64.b64encode(self._counter).rstrip(b"=").decode(),
+            "hashes": {"sha256": base64.b64encode(self._hash.digest()).rstrip(b"=").decode()},
+        }
+
+
+async def open_file(file: Json, sealed: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of an encrypted file. The last chunk comes only if the hash is right. Raises Refused."""
+    try:
+        key, counter = _decode(dict_of(file.get("key")).get("k")), _decode(file.get("iv"))
+        wanted = _decode(dict_of(file.get("hashes")).get("sha256"))
+        opening = Cipher(algorithms.AES(key), modes.CTR(counter)).decryptor()
+    except (ValueError, TypeError, binascii.Error):
+        raise Refused("cannot be decrypted: its key is malformed") from None
+    digest, held = hashlib.sha256(), b""
+    async with aclosing(sealed) as chunks:
+        async for chunk in chunks:
+            if held:
+                yield held
+            digest.update(chunk)
+            held = opening.update(chunk)
+    if digest.digest() != wanted:
+        raise Refused("was changed on the way")
+    if held:
+        yield held
+
+
+def _decode(value: object) -> bytes:
+    text = text_of(value).replace("-", "+").replace("_", "/")
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)

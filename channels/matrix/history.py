@@ -1,0 +1,76 @@
+"""Read what stands above a message: of its thread or room, and what it replies to."""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import quote
+
+from agent.messages import Kind, Message, Quote
+from channels.matrix.api import CLIENT, Json, MatrixApi, MatrixNotFound
+from channels.matrix.sender import EventSender
+from channels.shared.robot_chats import MAX_QUOTE_CHARS
+from channels.shared.visible_text import dict_of, dicts_in, text_of
+
+MAX_READ = 100  # events, to find the last ones of others
+
+
+async def earlier_messages(
+    api: MatrixApi, sender: EventSender, message: Message, limit: int, since: float
+) -> list[Quote]:
+    """Return the last messages of others above it, oldest first. Raises ChannelError."""
+    if message.private or limit < 1 or message.kind is not Kind.CHAT:
+        return []
+    room, topic = message.thread.chat, message.thread.topic
+    path = f"/rooms/{quote(room, safe='')}"
+    try:
+        if topic and topic != message.id:
+            url = f"/_matrix/client/v1{path}/relations/{quote(topic, safe='')}/m.thread"
+            found = await api.call("GET", url, limit=str(MAX_READ), dir="b")
+            events = [*dicts_in(found.get("chunk"))]
+            at = next((at for at, each in enumerate(events) if each.get("event_id") == message.id), -1)
+            events = [*events[at + 1 :], await api.fetch_event(room, topic)]
+        else:
+            url = f"{CLIENT}{path}/context/{quote(message.id, safe='')}"
+            found = await api.call("GET", url, limit=str(MAX_READ))
+            events = [each for each in dicts_in(found.get("events_before")) if not _is_in_thread(each)]
+    except MatrixNotFound:
+        return []
+    quotes = [
+        quoted
+        for event in events
+        if event.get("sender") != sender.account and _time_of(event) > since
+        if (quoted := await _make_quote(event, room, sender, "earlier"))
+    ]
+    return quotes[:limit][::-1]
+
+
+async def replied_message(api: MatrixApi, sender: EventSender, message: Message) -> list[Quote]:
+    """Return the message of another person to which it replies. Raises ChannelError."""
+    if not message.reply_to.startswith("$") or message.to_bot or message.kind is not Kind.CHAT:
+        return []
+    try:
+        event = await api.fetch_event(message.thread.chat, message.reply_to)
+    except MatrixNotFound:
+        return [Quote("", "", "unread")]
+    quoted = await _make_quote(event, message.thread.chat, sender, "reply")
+    return [quoted] if quoted else []
+
+
+def _is_in_thread(event: Json) -> bool:
+    return dict_of(dict_of(event.get("content")).get("m.relates_to")).get("rel_type") in ("m.thread", "m.replace")
+
+
+def _time_of(event: Json) -> float:
+    sent = event.get("origin_server_ts")
+    return sent / 1000 if isinstance(sent, int | float) else 0.0
+
+
+async def _make_quote(event: Json, room: str, sender: EventSender, kind: Literal["earlier", "reply"]) -> Quote | None:
+    content = sender.latest_content(room, event)
+    if sender.opened(room, event).get("type") != "m.room.message" or "state_key" in event:
+        return None
+    text, person = text_of(content.get("body"))[:MAX_QUOTE_CHARS], text_of(event.get("sender"))
+    if not text:
+        return None
+    name = sender.rooms.room(room).names.get(person) or person[1:].partition(":")[0]
+    return Quote(name, text, kind, person, text_of(event.get("event_id")))

@@ -176,7 +176,7 @@ class MatrixChannel(PlatformChannel):
             "m.mentions": {},
             **thread_relation(thread),
         }
-        transaction = transaction_id(thread, post.key, post.index, f"file {name}")
+        transaction = "file-" + transaction_id(thread, post.key, post.index, f"file {name}")
         return await self._sender.send(thread.chat, "m.room.message", content, transaction)
 
 

@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Any, BinaryIO
 
@@ -21,7 +21,7 @@ from channels.shared.file_limits import CHUNK
 from channels.shared.visible_text import dict_of, text_of
 
 Json = dict[str, Any]
-KEY_BYTES, COUNTER_BYTES = 32, 16
+KEY_BYTES, COUNTER_BYTES, HELD_BYTES = 32, 16, 32
 
 
 class SealedFile:
@@ -33,12 +33,19 @@ class SealedFile:
         self._counter = os.urandom(COUNTER_BYTES // 2) + bytes(COUNTER_BYTES // 2)
         self._hash = hashlib.sha256()
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    def pieces(self) -> Iterator[bytes]:
+        """Read the file, and yield it encrypted."""
         sealing = Cipher(algorithms.AES(self._key), modes.CTR(self._counter)).encryptor()
-        while chunk := await asyncio.to_thread(self._content.read, CHUNK):
+        while chunk := self._content.read(CHUNK):
             sealed = sealing.update(chunk)
             self._hash.update(sealed)
             yield sealed
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield it encrypted, read off the loop."""
+        pieces = self.pieces()
+        while piece := await asyncio.to_thread(next, pieces, b""):
+            yield piece
 
     def description(self, address: str) -> Json:
         """Return the `file` of a message."""
@@ -53,7 +60,7 @@ class SealedFile:
 
 
 async def open_file(file: Json, sealed: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield the bytes of an encrypted file. The last chunk comes only if the hash is right. Raises Refused."""
+    """Yield the bytes of an encrypted file. The last ones come only if the hash is right. Raises Refused."""
     try:
         key, counter = _decode(dict_of(file.get("key")).get("k")), _decode(file.get("iv"))
         wanted = _decode(dict_of(file.get("hashes")).get("sha256"))
@@ -63,10 +70,11 @@ async def open_file(file: Json, sealed: AsyncGenerator[bytes, None]) -> AsyncGen
     digest, held = hashlib.sha256(), b""
     async with aclosing(sealed) as chunks:
         async for chunk in chunks:
-            if held:
-                yield held
             digest.update(chunk)
-            held = opening.update(chunk)
+            plain = held + opening.update(chunk)
+            held = plain[-HELD_BYTES:]
+            if len(plain) > HELD_BYTES:
+                yield plain[:-HELD_BYTES]
     if digest.digest() != wanted:
         raise Refused("was changed on the way")
     if held:

@@ -113,7 +113,7 @@ class MatrixProxy(LocalServer):
             return Made("react", (room, ""))
         if relation.get("rel_type") == "m.replace":
             return Made("edit", self._place_of_edit(room, relation["event_id"]))
-        return Made("file" if content.get("url") or content.get("file") else "post", (room, thread))
+        return Made("file" if "/file-" in request.path else "post", (room, thread))
 
     def _place_of_edit(self, room: str, event: str) -> tuple[str, str]:
         return room, self._threads.get(event, "")

@@ -218,6 +218,7 @@ class Person:
         query |= {"since": self._since} if self._since else {}
         answer = self.call("GET", f"{C}/sync?{urlencode(query)}")
         self._since = answer["next_batch"]
+        self.take_keys(answer)
         for room, changed in answer.get("rooms", {}).get("join", {}).items():
             known = self.events.setdefault(room, [])
             for event in changed["timeline"]["events"]:
@@ -226,6 +227,9 @@ class Person:
                     gone = event.get("redacts") or event["content"].get("redacts")
                     self.events[room] = known = [each for each in known if each["event_id"] != gone]
         return answer
+
+    def take_keys(self, answer: Json) -> None:
+        """Take the keys that came with an answer of /sync."""
 
     def opened(self, room: str, event: Json) -> Json:
         """Return an event as the client reads it."""

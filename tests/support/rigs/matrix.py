@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,6 +15,8 @@ from urllib.parse import quote
 from agent.messages import Thread
 from agent.setting import Secret
 from channels import matrix
+from channels.matrix.files import SealedFile
+from tests.support.encrypting_person import ENCRYPTION, EncryptingPerson
 from tests.support.matrix_proxy import MatrixProxy
 from tests.support.rigs.base import Call
 from tests.support.rigs.platform import FakeRig, PlacedWire
@@ -70,6 +73,9 @@ class MatrixRig(FakeRig):
         }
     )  # fmt: skip
 
+    person = Person
+    room_state: Sequence[Json] = ()
+
     def __init__(
         self, proxy: MatrixProxy, settings: matrix.MatrixSettings, people: Sequence[Person], bot: Person
     ) -> None:
@@ -95,7 +101,8 @@ class MatrixRig(FakeRig):
     async def with_people(cls, **settings: Any) -> AsyncIterator[Self]:
         """Make the accounts and rooms, without a channel."""
         server, tag = shared_synapse(), secrets.token_hex(4)
-        jane, kim, bot = (Person(server.url, server.register(f"{name}{tag}")) for name in ("jane", "kim", "bot"))
+        jane, kim = (cls.person(server.url, server.register(f"{name}{tag}")) for name in ("jane", "kim"))
+        bot = Person(server.url, server.register(f"bot{tag}"))
         bot.call("PUT", f"{C}/profile/{quote(bot.id)}/displayname", {"displayname": BOT_NAME})
         jane.call("PUT", f"{C}/profile/{quote(jane.id)}/displayname", {"displayname": "Jane"})
         async with MatrixProxy(server.url) as proxy:
@@ -111,8 +118,9 @@ class MatrixRig(FakeRig):
 
     def open_rooms(self, bot: Person) -> None:
         """Make the direct chat and the room, in which everybody is when the bot starts."""
-        self.direct = self.jane.create_room(bot.id, direct=True)
-        self.group = self.jane.create_room(bot.id, self.kim.id, name="Team")
+        state = [*self.room_state]
+        self.direct = self.jane.create_room(bot.id, direct=True, initial_state=state)
+        self.group = self.jane.create_room(bot.id, self.kim.id, name="Team", initial_state=state)
         for room in (self.direct, self.group):
             bot.join(room)
         self.kim.join(self.group)
@@ -208,3 +216,20 @@ class MatrixRig(FakeRig):
             for shown in self._shown(topic)
             for person in shown["content"].get("m.mentions", {}).get("user_ids", ())
         ]
+
+
+class EncryptedMatrixRig(MatrixRig):
+    """The same in encrypted rooms. While nothing can be stored, nothing is said there: its keys would not be kept."""
+
+    can = MatrixRig.can - {"apology"}
+
+    person = EncryptingPerson
+    room_state = (ENCRYPTION,)
+
+    def send_file(self, name: str, data: bytes, caption: str = "") -> None:
+        sealed = SealedFile(io.BytesIO(data))
+        content = b"".join(sealed.pieces())
+        file = sealed.description(self.jane.upload(content))
+        info = {"size": len(data), "mimetype": "application/octet-stream"}
+        message = {"msgtype": "m.file", "body": caption or name, "filename": name, "file": file, "info": info}
+        self.jane.send(self.direct, message)

@@ -16,7 +16,7 @@ from tests.support.rigs.console import ConsoleRig
 from tests.support.rigs.dingtalk import DingTalkMarkdownRig, DingTalkRig
 from tests.support.rigs.discord import DiscordRig
 from tests.support.rigs.feishu import FeishuRig
-from tests.support.rigs.matrix import MatrixRig
+from tests.support.rigs.matrix import EncryptedMatrixRig, MatrixRig
 from tests.support.rigs.slack import SlackRig
 from tests.support.rigs.telegram import TelegramRig
 from tests.support.rigs.web import WebRig
@@ -32,6 +32,7 @@ RIGS: dict[str, type[Rig]] = {
     "discord": DiscordRig,
     "feishu": FeishuRig,
     "matrix": MatrixRig,
+    "matrix-encrypted": EncryptedMatrixRig,
     "slack": SlackRig,
     "telegram": TelegramRig,
     "web": WebRig,

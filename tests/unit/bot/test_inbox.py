@@ -26,6 +26,7 @@ from bot.storage.feedback import FeedbackCounts, count_feedback
 from bot.storage.migrate import migrate_database
 from bot.storage.rows import insert_row
 from bot.storage.sent_messages import StoredSentMessages
+from bot.storage.states import PairingState
 from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
 from channels.base import Gap, NotStored, Receipt
 from tests.support.current_config import current_of
@@ -448,3 +449,27 @@ async def test_a_start_reads_no_stored_messages_to_delay_pieces(store: Database)
     await store.run(explain)
     assert any("inbox_open" in line for line in plan), plan
     assert not any(line.startswith("SCAN inbox") or "inbox_run" in line for line in plan), plan
+
+
+@pytest.mark.parametrize(
+    ("access", "private", "entered"),
+    [
+        (AccessConfig(open=True), False, True),
+        (AccessConfig(allow=("7",)), False, True),
+        (AccessConfig(pairing=True), False, False),
+        (AccessConfig(pairing=True), True, True),
+        (AccessConfig(pairing=False), True, False),
+    ],
+)
+async def test_an_invitation_is_accepted_of_who_may_talk_there(
+    store: Database, access: AccessConfig, private: bool, entered: bool
+) -> None:
+    invite = replace(HELLO, kind=Kind.INVITE, text="", private=private, author=Author("7", "Jane"))
+    entrance = open_inbox(store, current_of(telegram=access), IDLE_TURNS)
+    for _ in range(2):  # a platform may deliver it again
+        assert await entrance.receive([invite]) == [Receipt.ACCEPTED if entered else Receipt.IGNORED]
+    assert await store.run(lambda execute: execute("SELECT 1 FROM inbox", {})) == []
+    declined = "INSERT INTO people(channel, person, name, allowed) VALUES ('telegram', '7', 'Jane', :state)"
+    await store.run(lambda execute: execute(declined, {"state": PairingState.DECLINED}))
+    if private and entered:
+        assert await entrance.receive([invite]) == [Receipt.IGNORED]

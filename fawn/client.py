@@ -183,7 +183,9 @@ def read_blocks(name: str, data: Json) -> list[Block]:
     match name:
         case "text" | "step" | "file" | "notice" | "failed":  # their data has the fields of the block
             kind = BLOCKS[name]
-            return [kind(**{field: data[field] for field in kind.__slots__})]
+            return [
+                kind(**{field: data[field] for field in kind.__slots__ if field in data})
+            ]  # newer ones may be missing
         case "plan":
             return [Plan(tuple(PlanItem(**item) for item in data["items"]))]
         case "question":

@@ -236,6 +236,12 @@ def find_end(execute: Execute, caller: Caller, run: int) -> Json | None:
     return None if row.state in (RunState.QUEUED, RunState.RUNNING) else found
 
 
+def _stored_step(entry: StoredEntry) -> Json:
+    title, detail = (entry.step_title, entry.text) if entry.step_title else (entry.text, "")
+    about = {"id": entry.item.removeprefix("step:"), "title": title, "state": entry.state, "parent": entry.parent}
+    return {**about, "detail": detail, "progress": "", "thinking": False}
+
+
 def stored_view(execute: Execute, run: int) -> Json:
     """Return what a run showed, as its transcript has it."""
     row = runs.find_run(execute, run)
@@ -243,12 +249,7 @@ def stored_view(execute: Execute, run: int) -> Json:
     texts = [
         {"part": each.item.removeprefix("text:"), "text": each.text} for each in entries if each.kind == EntryKind.TEXT
     ]
-    rest: Json = {"detail": "", "progress": "", "thinking": False}
-    steps = [
-        {"id": each.item.removeprefix("step:"), "title": each.text, "state": each.state, **rest}
-        for each in entries
-        if each.kind == EntryKind.STEP
-    ]
+    steps = [_stored_step(each) for each in entries if each.kind == EntryKind.STEP]
     files = [{"path": each.text, "caption": ""} for each in entries if each.kind == EntryKind.FILE and not each.author]
     more: Json = {"plan": [], "questions": [], "files": files, "notice": "", "kept": []}
     return {"run": run, "texts": texts, "steps": steps, **more}

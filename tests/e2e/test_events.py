@@ -10,12 +10,13 @@ from typing import Any
 import aiohttp
 import pytest
 
+from agent.blocks import Step
 from tests.e2e.conftest import Start
 from tests.e2e.test_api import HTTP, add_key, client_of, finished_run, get, post
 from tests.e2e.test_probes import address_of
 from tests.fakes.server import until
 from tests.support.event_client import Event, Fold, follow, read_events
-from tests.support.service_process import Service, ask
+from tests.support.service_process import Service, ask, bash
 
 WORDS = " ".join(f"word{number}" for number in range(60))
 
@@ -227,3 +228,19 @@ async def test_no_more_streams_than_a_person_needs_and_none_from_nowhere(start: 
         answers[0] = again
         for each in answers:
             each.close()
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_an_ended_run_is_told_with_whole_steps(start: Start) -> None:
+    service = await start(http=HTTP, sandbox={"provider": "local"})
+    key = await add_key(service, "ci", "telegram/7")
+    async with client_of(service, key) as client:
+        _status, sent = await post(client, "/v1/threads/t/messages", {"text": ask(steps=[bash("true")], text="done")})
+        run = await finished_run(client, sent["id"])
+        async with client.get(f"/v1/runs/{run['id']}/events") as answer:
+            events = [event async for event in read_events(answer)]
+    [snapshot] = [event.data for event in events if event.name == "snapshot"]
+    [step] = snapshot["steps"]
+    assert step.keys() == {*Step.__slots__}
+    assert (step["detail"], step["state"]) == ("bash: true", "done")
+    assert step["title"] not in ("", step["detail"])

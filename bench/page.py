@@ -6,6 +6,7 @@ Frames are tasks of the page's main thread, in CPU time, which other work on the
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sqlite3
 import sys
@@ -26,6 +27,10 @@ from tests.support.browser import Browser, Tab, chromium
 
 WORDS, PACE_MS = 3000, 2  # 500 words a second
 HTTP = {"listen": "127.0.0.1:0"}
+CELLS = [f"w{number}" for number in range(WORDS)]
+TABLE = "| a | b | c | d |\n| - | - | - | - |\n" + "".join(
+    f"| {' | '.join(CELLS[first : first + 4])} |\n" for first in range(0, WORDS, 4)
+)
 DONE = "!document.querySelector('.turn.running') && document.querySelector('.turn .foot button') !== null"
 TRACED = ["disabled-by-default-devtools.timeline", "devtools.timeline", "toplevel", "__metadata"]
 
@@ -187,7 +192,7 @@ async def watch(client: ClientSession) -> None:
 async def run(world: World, full: bool = False) -> list[Row]:
     """Run the part and compare it with the goals."""
     sizes = sum(len(asset.packed) for asset in read_assets().values())
-    longest, gaps, ready = [], [], []
+    longest, of_table, gaps, ready = [], [], [], []
     with tempfile.TemporaryDirectory() as folder:
         async with chromium(Path(folder)) as browser, world.service("fawn", more={"http": HTTP}) as service:
             for _round in range(5 if full else 2):
@@ -195,6 +200,8 @@ async def run(world: World, full: bool = False) -> list[Row]:
                 directive = f'go ::{{"id": "p{_round}", "tokens": {WORDS}, "tok_ms": {PACE_MS}}}'
                 tasks, gap = await stream(tab, browser, directive)
                 longest.append(max(tasks))
+                directive = f"go ::{json.dumps({'id': f't{_round}', 'text': TABLE, 'tok_ms': PACE_MS})}"
+                of_table.append(max((await stream(tab, browser, directive))[0]))
                 gaps.append(gap)
                 ready.append(at)
                 await tab.close()
@@ -213,6 +220,7 @@ async def run(world: World, full: bool = False) -> list[Row]:
             goal=50,
             note=worst,
         ),
+        Row(f"the same, as a table of {WORDS // 4} rows", median(of_table), goal=50, note="CPU"),
         Row("longest time between two frames then", median(gaps), note="wall, on this machine"),
     ]
     rows += await operate(world, full)

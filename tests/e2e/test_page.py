@@ -463,7 +463,7 @@ async def test_screen_readers_and_eyes_find_no_serious_fault_in_either_colours(s
         ".map((each) => [each.id, each.nodes[0].html]))"
     )
     for colours in ("light", "dark"):
-        await tab.prefer(prefers_color_scheme=colours)
+        await tab.prefer(prefers_color_scheme=colours, prefers_reduced_motion="reduce")
         assert await tab.eval(found) == [], colours
     await tab.write("/")
     await tab.until("document.querySelector('#commands li')")

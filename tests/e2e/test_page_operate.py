@@ -287,7 +287,7 @@ async def test_screen_readers_and_eyes_find_no_serious_fault_in_the_new_views(
         await tab.eval(f"location.hash = '#/{view}'")
         await tab.until(ready)
         for colours in ("light", "dark"):
-            await tab.prefer(prefers_color_scheme=colours)
+            await tab.prefer(prefers_color_scheme=colours, prefers_reduced_motion="reduce")
             for width in (1180, 390):
                 await tab.resize(width, 820, mobile=width < 500)
                 assert await tab.eval(found) == [], (view, colours, width)

@@ -174,8 +174,9 @@ export class Chat {
       if (!seen.has(key)) { view.element.remove(); this.views.delete(key); }
     }
     this.drawEmpty(shown);
-    this.title.textContent = this.name || t("new_chat");
-    document.title = this.name ? `${this.name} · Fawn` : "Fawn";
+    const title = this.name || t("new_chat"), window = this.name ? `${this.name} · Fawn` : "Fawn";
+    if (this.title.textContent !== title) this.title.textContent = title;
+    if (document.title !== window) document.title = window;
     this.composer.setBusy(this.isBusy);
     this.onView?.();
     this.follow();

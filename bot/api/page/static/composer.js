@@ -28,6 +28,7 @@ export class Composer {
 
   /** Show whether a turn works: then a message steers it, and Stop is there. */
   setBusy(busy) {
+    if (busy === this.busy && this.hint.textContent) return;
     this.busy = busy;
     this.stopButton.hidden = !busy;
     this.hint.textContent = busy ? t("steers") : t("may_err");

@@ -39,7 +39,7 @@ const CLEAN = {
 const COLOURS = { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"], RETURN_DOM_FRAGMENT: true };
 const LANGUAGES = "bash c cpp css diff dockerfile go ini java javascript json markdown python rust sql typescript xml yaml".split(" ");
 const NAMES = { sh: "bash", shell: "bash", zsh: "bash", console: "bash", py: "python", js: "javascript", mjs: "javascript", jsx: "javascript", ts: "typescript", tsx: "typescript", yml: "yaml", html: "xml", svg: "xml", toml: "ini", rs: "rust", "c++": "cpp", h: "c", md: "markdown" };
-const LONGEST_COLOURED = 50000; // characters
+const LONGEST_COLOURED = 20000; // characters
 const registered = new Map();
 
 /** Return highlight.js with a language, which is loaded when first seen; null where there is none. */
@@ -73,7 +73,7 @@ function block(token, links) {
     frame.append(table);
   }
   for (const pre of fragment.querySelectorAll("pre")) codeFrame(pre);
-  return [...fragment.childNodes];
+  return [...fragment.childNodes].filter((node) => node.nodeType === Node.ELEMENT_NODE || node.data.trim());
 }
 
 function codeFrame(pre) {
@@ -86,40 +86,157 @@ function codeFrame(pre) {
   frame.append(pre);
 }
 
-async function colour(frame) {
+let colouring = Promise.resolve();
+
+/** Colour code, one frame after the other, each in a task of its own. */
+function colour(frame) {
   const code = frame.querySelector("code");
   if (!frame.dataset.language || !code || code.textContent.length > LONGEST_COLOURED) return;
-  const paint = await highlighter(frame.dataset.language);
-  if (paint) code.replaceChildren(purify.sanitize(paint(code.textContent), COLOURS));
+  colouring = colouring.then(async () => {
+    const paint = await highlighter(frame.dataset.language);
+    if (!paint) return;
+    await new Promise((go) => setTimeout(go));
+    code.replaceChildren(purify.sanitize(paint(code.textContent), COLOURS));
+  });
 }
 
-/** A place that shows Markdown. While it grows, only the blocks that changed are made anew. */
+// Words that only continue a text: no sign of Markdown, and behind a word that is none of a link or an address.
+const WORDS = /^[\p{L}\p{N}]*(?:[,;]? [\p{L}\p{N}]+)*[,;]? ?$/u, BEHIND = /(?:^|\s)([\p{L}\p{N}]+)( ?)$/u;
+const DEFINES = /^ {0,3}\[[^\]]+\]:/m; // a name for an address, which links anywhere in the text may use
+
+/** A place that shows Markdown. While a text grows, its finished blocks stay, and words are added to the last one. */
 export class Markdown {
   constructor(className = "markdown") {
     this.element = h("div", { class: className });
-    this.blocks = []; // {raw, nodes}
+    this.blocks = []; // {raw, at, token, nodes}
     this.text = null;
     this.done = false;
+    this.links = "{}";
+    this.whole = false; // each change has to be read from the begin
   }
 
-  /** Show a text. `done`: it is whole, so that its code is coloured. */
+  /** Show a text. `done`: it is whole, so that its last block is finished, too. */
   update(text, done) {
+    if (text.includes("\r")) text = text.replace(/\r\n?/g, "\n");
     if (text !== this.text) {
+      const before = this.text, grows = before !== null && text.startsWith(before), more = grows ? text.slice(before.length) : "";
       this.text = text;
       this.done = false;
-      const tokens = marked.lexer(text), shown = tokens.filter((token) => token.type !== "space" && token.type !== "def");
-      let same = 0;
-      while (same < shown.length && same < this.blocks.length && shown[same].raw === this.blocks[same].raw) same += 1;
-      for (const old of this.blocks.splice(same)) for (const node of old.nodes) node.remove();
-      for (const token of shown.slice(same)) {
-        const nodes = block(token, tokens.links);
-        this.element.append(...nodes);
-        this.blocks.push({ raw: token.raw, nodes });
-      }
+      if (!(grows && (this.addWords(before, more) || this.addParts()))) this.read(grows && !this.whole && !DEFINES.test(text.slice(this.lastAt)) ? this.lastAt : 0);
     }
     if (done && !this.done) {
       this.done = true;
-      for (const frame of this.element.querySelectorAll(".code")) colour(frame);
+      this.finish(this.blocks);
     }
   }
+
+  get lastAt() { return this.blocks.at(-1)?.at ?? 0; }
+
+  /** Read the text anew from the begin of a block on: appending changes the last block alone. */
+  read(from) {
+    const tokens = marked.lexer(this.text.slice(from)), shown = [];
+    const links = JSON.stringify(tokens.links), renewed = links !== this.links; // names that the text defines: any block may use them
+    let at = from;
+    this.links = links;
+    this.whole = links !== "{}";
+    if (from && this.whole) return this.read(0);
+    for (const token of tokens) {
+      while (this.text[at] === "\n" && !this.text.startsWith(token.raw, at)) at += 1; // some leave out line ends
+      this.whole ||= !this.text.startsWith(token.raw, at);
+      if (token.type !== "space" && token.type !== "def") shown.push({ token, at });
+      at += token.raw.length;
+    }
+    let kept = this.blocks.findIndex((each) => each.at >= from);
+    if (kept < 0) kept = this.blocks.length;
+    let same = 0;
+    while (!renewed && same < shown.length && shown[same].token.raw === this.blocks[kept + same]?.raw) same += 1;
+    if (shown[same] && !renewed && growCode(this.blocks[kept + same], shown[same].token)) same += 1;
+    for (const old of this.blocks.splice(kept + same)) for (const node of old.nodes) node.remove();
+    this.append(shown.slice(same), tokens.links);
+  }
+
+  append(shown, links) {
+    for (const { token, at } of shown) {
+      const nodes = block(token, links);
+      this.element.append(...nodes);
+      this.blocks.push({ raw: token.raw, at, token, nodes });
+    }
+    this.finish(this.blocks.slice(0, -1));
+  }
+
+  /** Add rows to the table, or items to the list, that the text ends with: only its last one is read again. Returns whether that was possible. */
+  addParts() {
+    const last = this.blocks.at(-1), kind = last?.token.type, places = { table: ["tbody", "tr"], list: ["ul, ol", "li"] }[kind];
+    if (!places || this.whole) return false;
+    const head = kind === "table" ? /^.*\n.*\n/.exec(last.raw)?.[0] : "", begin = kind === "table" ? last.raw.trimEnd().lastIndexOf("\n") + 1 : last.partAt ?? last.raw.trimEnd().length - last.token.items.at(-1).raw.trimEnd().length;
+    if (head === undefined || begin < head.length || begin <= 0) return false;
+    const rest = this.text.slice(last.at + begin), tokens = marked.lexer(head + rest), [first, ...others] = tokens;
+    if (DEFINES.test(rest) || first?.type !== kind || (kind === "list" && (first.ordered !== last.token.ordered || (first.loose && !last.token.loose) || (last.token.loose && first.items.some((item) => item.task))))) return false;
+    if (kind === "list" && last.token.loose) first.items.forEach(loosen);
+    const shown = last.nodes.at(-1), [place, part] = places, body = shown.matches(place) ? shown : shown.querySelector(place), fresh = block(first, {}).at(-1);
+    const parts = (fresh.matches(place) ? fresh : fresh.querySelector(place)).querySelectorAll(`:scope > ${part}`);
+    if (!body?.lastElementChild || !parts.length) return false;
+    body.lastElementChild.remove();
+    body.append(...parts);
+    last.raw = last.raw.slice(0, begin) + first.raw.slice(head.length);
+    if (kind === "list") last.partAt = last.raw.trimEnd().length - first.items.at(-1).raw.trimEnd().length;
+    let at = last.at + last.raw.length;
+    const more = [];
+    for (const token of others) {
+      if (token.type !== "space") more.push({ token, at });
+      at += token.raw.length;
+    }
+    this.append(more, {});
+    return true;
+  }
+
+  /** Add words to the last text of the last block, if they change nothing else. Returns whether they were added. */
+  addWords(before, more) {
+    const last = this.blocks.at(-1), behind = BEHIND.exec(before.slice(-200));
+    if (!last || !behind || !WORDS.test(more)) return false;
+    const text = lastText(last.nodes.at(-1)), end = text?.data.trimEnd().length;
+    if (!text?.data.slice(0, end).endsWith(behind[1])) return false;
+    text.replaceData(end, text.data.length - end, behind[2] + more + (text.parentNode.closest("pre") ? "\n" : ""));
+    last.raw += more;
+    if (last.token.type === "code") last.token = { ...last.token, text: last.token.text + more };
+    return true;
+  }
+
+  /** Colour the code of blocks that do not change any more. */
+  finish(blocks) {
+    for (const each of blocks) {
+      if (each.finished || each.token.type === "paragraph") continue;
+      each.finished = true;
+      for (const node of each.nodes) {
+        if (node.nodeType !== Node.ELEMENT_NODE) continue;
+        const frames = node.matches(".code") ? [node] : node.querySelectorAll(".code");
+        for (const frame of frames) colour(frame);
+      }
+    }
+  }
+}
+
+/** Show more of a code block in the element that is there. */
+function growCode(shown, token) {
+  if (shown?.token.type !== "code" || token.type !== "code" || shown.finished || shown.token.lang !== token.lang || !token.text.startsWith(shown.token.text)) return false;
+  const text = lastText(shown.nodes.at(-1)), end = text?.data.trimEnd().length, begun = shown.token.text.trimEnd();
+  if (!text || !text.data.slice(0, end).endsWith(begun.slice(-80))) return false;
+  text.replaceData(end, text.data.length - end, `${token.text.slice(begun.length)}\n`);
+  Object.assign(shown, { raw: token.raw, token });
+  return true;
+}
+
+/** Make the texts of a list's item paragraphs, as they are where a blank line stands between items. */
+function loosen(item) {
+  item.loose = true;
+  for (const token of item.tokens) if (token.type === "text") token.type = "paragraph";
+}
+
+/** Return the last text inside of a node that is not blank. */
+function lastText(node) {
+  while (node && node.nodeType !== Node.TEXT_NODE) {
+    node = node.lastChild;
+    while (node?.nodeType === Node.TEXT_NODE && !node.data.trim()) node = node.previousSibling;
+  }
+  return node;
 }

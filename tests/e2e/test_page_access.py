@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.test_page import DONE, HTTP, browser, make_link
+from tests.e2e.test_page import DONE, HTTP, browser, make_link, shows
 from tests.e2e.test_page_chat import tasks
 from tests.e2e.test_page_operate import ACCESS, BOSS
 from tests.fakes.node import MODULES
@@ -115,6 +115,7 @@ async def test_a_thread_is_led_by_the_keyboard_alone(start: Start, browser: Brow
     await tab.press("Tab")
     assert await tab.text(":focus") == "xlsx"
     await tab.press("Enter")
-    await tab.until(f"{DONE} && document.querySelector('.agent').innerText.includes('as you wish')", 60)
+    await shows(tab, "as you wish")
+    await tab.until(DONE)
     await reach(".foot button")
     assert await tab.eval("document.activeElement.matches(':focus-visible')")

@@ -115,15 +115,23 @@ class RoomEncryption:
         try:
             payload, curve = self.machine.open_from_device(event)
             user = text_of(payload.get("sender"))
-            await self.know([user])
-            claimed = dict_of(payload.get("keys")).get("ed25519")
-            devices = [each for each in self.machine.devices.get(user, {}).values() if each.curve25519 == curve]
-            if not any(each.ed25519 == claimed and each.trusted for each in devices):
+            claimed = text_of(dict_of(payload.get("keys")).get("ed25519"))
+            if not await self._is_trusted(user, curve, claimed):
                 raise NotDecrypted("its device is unknown, or not signed by its owner")
             if payload.get("type") == "m.room_key":
                 self.machine.take_room_key(payload, curve)
         except (NotDecrypted, ValueError) as error:
             log.warning("matrix.key_refused sender=%s reason=%s", event.get("sender"), error)
+
+    async def _is_trusted(self, user: str, curve: str, claimed: str) -> bool:
+        """Return whether a person has a device with these keys, asked for anew if it is not a known one."""
+        for _look in range(2):
+            await self.know([user])
+            devices = [each for each in self.machine.devices.get(user, {}).values() if each.curve25519 == curve]
+            if devices:
+                return any(each.ed25519 == claimed and each.trusted for each in devices)
+            self.machine.devices.pop(user, None)
+        return False
 
     def note_members(self, room: str) -> None:
         """Note that other people may be in a room now."""

@@ -28,7 +28,7 @@ from tests.support.rigs.base import Rig
 from tests.support.rigs.dingtalk import DingTalkRig
 from tests.support.rigs.discord import DiscordRig
 from tests.support.rigs.feishu import FeishuRig
-from tests.support.rigs.matrix import MatrixRig
+from tests.support.rigs.matrix import EncryptedMatrixRig
 from tests.support.rigs.slack import SlackRig
 from tests.support.rigs.telegram import TelegramRig
 from tests.support.rigs.wecom import WeComRig
@@ -175,8 +175,8 @@ class AllPlatforms(Service):
                     "overall": 1000.0,
                 }
                 rigs["whatsapp"] = WhatsAppRig(phones, settings_of)
-            if only == "matrix":  # a real server, which takes its time to start
-                rigs["matrix"] = room = await enter(MatrixRig.with_people())
+            if only == "matrix":  # in encrypted rooms of a real server, which takes its time to start
+                rigs["matrix"] = room = await enter(EncryptedMatrixRig.with_people())
                 homeserver = {"homeserver": room.proxy.base_url, "token": room.token}
                 sections["matrix"] = {**homeserver, "per_reply": 20.0, "overall": 1000.0, "burst": 1000}
             if only == "console":

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0108"
-down_revision = "0111"
+down_revision = "0101"
 
 
 def upgrade() -> None:

@@ -57,7 +57,8 @@ class MatrixRenderer(MessageRenderer[MatrixMessage]):
         self._posts = posts
         self._to = to
         self._on_question = on_question
-        self._tried: set[int] = set()  # parts that an earlier attempt may have posted with another content
+        self._unknown: set[int] = set()  # parts that an earlier process may have posted with another content…
+        self._tried: set[str] = set()  # …and transactions of this one that may have been taken
         self._ending = False
 
     # ------------------------------------------------------------ rendering
@@ -102,13 +103,14 @@ class MatrixRenderer(MessageRenderer[MatrixMessage]):
     async def prepare_post(self, part: MatrixMessage, index: int) -> str:
         known = find_sent_message(self._posts, index)
         if known and known.id is None:
-            self._tried.add(index)
+            self._unknown.add(index)
         return ""
 
     async def post(self, part: MatrixMessage, index: int, replaced: str) -> str:
-        content, room, again = self._content(part), self._thread.chat, index in self._tried
-        self._tried.add(index)
+        content, room = self._content(part), self._thread.chat
         transaction = transaction_id(self._thread, self._posts.key, index, f"{self._to} {replaced}")
+        again = index in self._unknown or transaction in self._tried
+        self._tried.add(transaction)
         try:
             relation = thread_relation(self._thread, self._to)
             message = await self._sender.send(room, "m.room.message", content | relation, transaction)
@@ -117,6 +119,8 @@ class MatrixRenderer(MessageRenderer[MatrixMessage]):
         self._sender.typing.forget(room)
         if again:  # the server may have kept the content of the earlier attempt
             await self._send_edit(message, part)
+        self._unknown.discard(index)
+        self._tried.discard(transaction)
         self._note_question(message, part)
         return message
 

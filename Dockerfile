@@ -36,7 +36,7 @@ COPY sandbox sandbox
 COPY skills skills
 # The compiled files know their sources by content, not by time: the same build gives the same bytes.
 RUN .venv/bin/pip install --no-cache-dir --no-compile --no-deps --no-build-isolation -e . \
-    && { .venv/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash -x lark_oapi/api \
+    && { .venv/bin/python -m compileall -q -f -j 0 --invalidation-mode unchecked-hash -x lark_oapi/api \
         .venv/lib agent bot catalogue channels fawn sandbox >/dev/null || true; } \
     && useradd --uid 10001 --home-dir /var/lib/fawn --create-home fawn
 

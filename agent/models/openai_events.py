@@ -139,6 +139,8 @@ def _parse_json(data: bytes) -> Any:
 def _checked(given: Any) -> Chunk:
     """Return the chunk in the shape that its readers expect, without what means nothing. Raises ValueError."""
     chunk: Chunk = _object(given)
+    if _is_only_text(chunk):
+        return chunk
     chunk["usage"] = _numbers(chunk.get("usage")) or None
     chunk["choices"] = [_object(choice) for choice in _list(chunk.get("choices")) if choice is not None]
     for choice in chunk["choices"]:
@@ -159,6 +161,17 @@ def _checked(given: Any) -> Chunk:
         if calls:
             delta["tool_calls"] = [_checked_call(call, index) for index, call in enumerate(calls)]
     return chunk
+
+
+def _is_only_text(chunk: Chunk) -> bool:
+    """Return whether an event is a piece of text and nothing else, as most are: then nothing has to be put right."""
+    choices = chunk.get("choices")
+    if type(choices) is not list or len(choices) != 1 or chunk.get("usage") is not None:
+        return False
+    choice = choices[0]
+    if type(choice) is not dict or choice.get("usage") or type(delta := choice.get("delta")) is not dict:
+        return False
+    return len(delta) == 1 and type(delta.get("content")) is str
 
 
 def _checked_call(call: Chunk, index: int) -> Chunk:

@@ -245,3 +245,13 @@ async def test_a_tab_that_comes_later_sees_the_tree_of_what_still_works(
     await second.until("!document.querySelector('.send.stop:not([hidden])')")
     await second.until("document.querySelectorAll('.inner li')[1].className === 'stopped'")
     await tab.until("document.querySelectorAll('.inner li')[1].className === 'stopped'")
+
+
+async def test_times_are_written_in_the_language_of_the_page(page: OpenPage) -> None:
+    _service, tab = await page()
+    write = (
+        "import('/page/static/dom.js').then(({timeText}) => { document.documentElement.lang = '%s';"
+        " return timeText(Date.UTC(2026, 10, 26, 12), 'day'); })"
+    )
+    assert await tab.eval(write % "en") == "Nov 26, 2026"
+    assert await tab.eval(write % "zh") == "2026年11月26日"

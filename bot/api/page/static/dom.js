@@ -51,14 +51,20 @@ export function iconButton(name, label, click, attributes = {}) {
   return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, on: { click }, ...attributes }, icon(name));
 }
 
-const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
-const hour = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
-const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+const STYLES = { day: { dateStyle: "medium" }, hour: { timeStyle: "short" }, exact: { dateStyle: "medium", timeStyle: "long" }, moment: { dateStyle: "medium", timeStyle: "short" } };
+const formats = new Map();
+
+/** Return a time in one of STYLES: as the browser writes times, where that is the language of the page, else as the page's language does. */
+export function timeText(at, style) {
+  const language = document.documentElement.lang, own = navigator.language.startsWith(language) ? navigator.language : language, key = `${style} ${own}`;
+  if (!formats.has(key)) formats.set(key, new Intl.DateTimeFormat(own || undefined, STYLES[style]));
+  return formats.get(key).format(at);
+}
 
 /** Return an element with a Unix time: today the hour, before the day; the exact time with its zone as title. */
 export function timeOf(seconds) {
   const at = new Date(seconds * 1000), today = at.toDateString() === new Date().toDateString();
-  return h("time", { datetime: at.toISOString(), title: exact.format(at), text: today ? hour.format(at) : day.format(at) });
+  return h("time", { datetime: at.toISOString(), title: timeText(at, "exact"), text: timeText(at, today ? "hour" : "day") });
 }
 
 export function duration(seconds) {

@@ -308,8 +308,8 @@ function details(event) {
 
 function spendParts({ today, month }) {
   const fact = (name, sum) => h("div", { class: "fact" }, h("span", { class: "dim small", text: t(name) }), h("b", { text: money(sum.cost) }), h("span", { class: "dim small", text: `${t("tokens", { n: sum.tokens.toLocaleString() })}${sum.unpriced ? ` · ${t("unpriced", { n: sum.unpriced })}` : ""}` }));
-  const charts = ["person", "chat", "model"].flatMap((by) => [["today", today], ["month", month]].map(([name, sums]) => (sums.total.calls && sums[by].length ? h("figure", {}, h("figcaption", { text: t("spend_of", { by: t(`head_by_${by}`), when: t(name === "today" ? "today" : "days_31") }) }), bars(sums[by].slice(0, 8).map((each) => ({ name: each.name || (by === "chat" ? placeOf(each.key) : each.key) || "–", value: each.cost || each.tokens, text: each.cost ? money(each.cost) : t("tokens", { n: each.tokens.toLocaleString() }) })))) : null)));
-  return [h("div", { class: "facts-row" }, fact("today", today.total), fact("days_31", month.total)), month.total.calls && month.day.length ? h("figure", { class: "wide" }, h("figcaption", { text: t("spend_days") }), columns(everyDay(month))) : null, h("div", { class: "charts" }, charts)];
+  const charts = ["person", "chat", "model"].flatMap((by) => [["today", today], ["month", month]].map(([name, sums]) => ((sums.total.cost || sums.total.tokens) && sums[by].length ? h("figure", {}, h("figcaption", { text: t("spend_of", { by: t(`head_by_${by}`), when: t(name === "today" ? "today" : "days_31") }) }), bars(sums[by].slice(0, 8).map((each) => ({ name: each.name || (by === "chat" ? placeOf(each.key) : each.key) || "–", value: each.cost || each.tokens, text: each.cost ? money(each.cost) : t("tokens", { n: each.tokens.toLocaleString() }) })))) : null)));
+  return [h("div", { class: "facts-row" }, fact("today", today.total), fact("days_31", month.total)), (month.total.cost || month.total.tokens) && month.day.length ? h("figure", { class: "wide" }, h("figcaption", { text: t("spend_days") }), columns(everyDay(month))) : null, h("div", { class: "charts" }, charts)];
 }
 
 /** The days of a month, also those on which nothing was spent. */

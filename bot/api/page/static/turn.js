@@ -1,6 +1,6 @@
 // One turn: what the person said, and what the agent does and answers. `update` changes only what differs.
 
-import { copy, duration, h, icon, iconButton, t, timeOf } from "/page/static/dom.js";
+import { copy, duration, h, icon, iconButton, t, timeOf, timeText } from "/page/static/dom.js";
 import { fileChip } from "/page/static/files.js";
 import { answerOf } from "/page/static/fold.js";
 import { Markdown } from "/page/static/markdown.js";
@@ -192,7 +192,7 @@ export class TurnView {
       return h("button", { type: "button", class: look, text: option, on: { click: () => this.press(element, ask, option) } });
     });
     if (buttons.length) element.append(h("div", { class: "buttons" }, buttons));
-    const hints = [ask.free_text ? t(buttons.length ? "or_write" : "write_answer") : "", ask.until ? t("until", { time: new Date(ask.until * 1000).toLocaleString() }) : ""].filter(Boolean);
+    const hints = [ask.free_text ? t(buttons.length ? "or_write" : "write_answer") : "", ask.until ? t("until", { time: timeText(ask.until * 1000, "moment") }) : ""].filter(Boolean);
     if (hints.length) element.append(h("p", { class: "dim small", text: hints.join(" ") }));
   }
 

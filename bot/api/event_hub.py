@@ -49,6 +49,7 @@ class EventHub:
         self._door = door
         self._open: dict[str, set[Subscription]] = {}
         self._counts: Counter[str] = Counter()
+        self._by_credential: dict[str, set[Subscription]] = {}
         self._tasks = BackgroundTasks()
         door.store.follow(self._written)
         door.scheduler.follow(self._begun)
@@ -62,12 +63,17 @@ class EventHub:
         if not self._open:
             self._tasks.start(self._check_callers(), name="keys of streams")
         self._open.setdefault(mine.place, set()).add(mine)
+        same = self._by_credential.setdefault(caller.credential, set())
+        same.add(mine)
         self._counts[caller.author.id] += 1
         try:
             yield mine
         finally:
             self._counts[caller.author.id] -= 1
             self._open[mine.place].discard(mine)
+            same.discard(mine)
+            if not same:
+                self._by_credential.pop(caller.credential, None)
             if not self._open[mine.place]:
                 del self._open[mine.place]
 
@@ -90,14 +96,14 @@ class EventHub:
     async def _check_callers(self) -> None:
         """End the streams of keys that were revoked, have expired, or whose person lost every right."""
         while self._open:
-            callers = {mine.caller.credential: mine.caller for each in self._open.values() for mine in each}
+            callers = [next(iter(same)).caller for same in self._by_credential.values()]
             try:
-                bad = await self._door.store.run(partial(_bad_callers, callers=[*callers.values()]), durable=False)
+                bad = await self._door.store.run(partial(_bad_callers, callers=callers), durable=False)
             except StorageError as error:
                 log.warning("events.keys_not_read reason=%s", error)
                 bad = set()
-            for mine in [mine for each in self._open.values() for mine in each]:
-                if mine.caller.credential in bad:
+            for credential in bad & self._by_credential.keys():
+                for mine in self._by_credential[credential]:
                     mine.over = True
                     mine.woken.set()
             await asyncio.sleep(CHECK_SECONDS)

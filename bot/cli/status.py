@@ -71,6 +71,9 @@ def _print_report(report: dict[str, Any]) -> None:
         if server["down"]:
             models, count = list_items(server["models"]), server["failures"]
             print(_("down: the server of {models} ({count} failures in a row)", models=models, count=count))
+    for trouble in report["troubles"]:
+        if trouble["part"] not in ("agent", "disk", *report["channels"]):  # which have lines of their own
+            print(_("{part} since {since}: {why}", **trouble))
     print(*filter(None, [report["disk"], report["crash"]]), *report["mcp_sign_ins"], report["sandbox"], sep="\n")
     for name, channel in report["channels"].items():
         health = f"{_(HEALTH_NAMES[channel['health']])}{' — ' + channel['detail'] if channel['detail'] else ''}"

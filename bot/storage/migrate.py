@@ -154,11 +154,19 @@ def schema_revision(path: Path) -> str:
 
 
 def head_revision(versions: Path = VERSIONS_DIR) -> str:
-    """Return the revision of this version's schema: the one that no other follows, whatever its number."""
-    texts = (file.read_text("utf-8") for file in versions.glob("[0-9]*.py"))
-    followed = {found[1] for text in texts if (found := _FOLLOWS.search(text))}
-    [head] = _revisions(versions) - followed
-    return head
+    """Return the revision of this version's schema."""
+    return revision_chain(versions)[-1]
+
+
+def revision_chain(versions: Path = VERSIONS_DIR) -> list[str]:
+    """Return all revisions in the order in which they are applied, whatever their numbers."""
+    texts = {file.name[:4]: file.read_text("utf-8") for file in versions.glob("[0-9]*.py")}
+    next_of = {found[1]: name for name, text in texts.items() if (found := _FOLLOWS.search(text))}
+    [first] = texts.keys() - next_of.values()
+    chain = [first]
+    while following := next_of.get(chain[-1]):
+        chain.append(following)
+    return chain
 
 
 def _revisions(versions: Path) -> set[str]:

@@ -49,8 +49,7 @@ def main(folder: Path) -> int:
 def _make(folder: Path) -> None:
     """Create a database of the earlier version with its last rows only in the WAL, as a killed service leaves it."""
     path = folder / "fawn.db"
-    revisions = sorted(file.name[:4] for file in migrate.VERSIONS_DIR.glob("[0-9]*.py"))
-    migrate.upgrade_schema(path, revision=revisions[-MIGRATIONS - 1])
+    migrate.upgrade_schema(path, revision=migrate.revision_chain()[-MIGRATIONS - 1])
     pid = os.fork()
     if pid == 0:
         connection = sqlite3.connect(path)

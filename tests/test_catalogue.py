@@ -31,6 +31,7 @@ TRANSLATED = {
     "shared",
     "slack",
     "telegram",
+    "wechat",
     "wecom",
     "whatsapp",
 }  # the channels that speak Chinese
@@ -136,6 +137,7 @@ ENGLISH_FILES = {
     "channels/telegram/polling.py": "operators: the state of a channel",
     "channels/shared/event_connection.py": "operators: the state of a channel",
     "channels/wecom/connection.py": "operators: the state of a channel",
+    "channels/wechat/api.py": "operators: the state of a channel",
     "channels/whatsapp/api.py": "operators: the state of a channel",
     "sandbox/": "the model and operators",
 }

@@ -175,7 +175,12 @@ def _clickable(text: str) -> str:
 def _ask_value(
     module: Any, name: str, guide: SetupGuide, before: str, typed: Mapping[str, str], *, can_link: bool
 ) -> str:
-    """Ask for one setting, after those that were `typed`. What is secret stays invisible."""
+    """Ask for one setting, after those that were `typed`. What is secret stays invisible. Raises SetupStopped."""
+    if scan := guide.scans.get(name):
+        try:
+            return asyncio.run(scan(say))
+        except ChannelError as error:
+            raise SetupStopped(str(error)) from None
     if not before:
         step = guide.steps.get(name)
         text = step() if step else ""

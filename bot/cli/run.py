@@ -37,7 +37,7 @@ def _nothing_to_serve(config: Config) -> str:
     hints = "".join(f"\n  {hint}" for hint in config.hints)
     text = _(
         "nothing to serve: no channel is configured and there is no terminal → connect one with `fawn setup telegram` "
-        "(or slack, discord, feishu, dingtalk, wecom, matrix, whatsapp)"
+        "(or slack, discord, feishu, dingtalk, wecom, wechat, matrix, whatsapp)"
     )
     return f"{text}{hints}"
 

@@ -18,6 +18,10 @@ class SignIn:
     log_in: Callable[[Mapping[str, str], str, str], Coroutine[Any, Any, str]]
 
 
+Scan = Callable[[Callable[[str], object]], Coroutine[Any, Any, str]]
+"""Shows texts, waits until a person has scanned a code, and returns the value of a setting. Raises ChannelError."""
+
+
 @dataclass(frozen=True, slots=True)
 class SetupGuide:
     """Where to get each secret, in the order of the platform, and how the first person reaches the bot.
@@ -28,3 +32,4 @@ class SetupGuide:
     contact: Callable[[Any, str, str], str]
     steps: Mapping[str, Callable[[], str]] = field(default_factory=dict)  # setting → what to do to get it
     sign_ins: Mapping[str, SignIn] = field(default_factory=dict)  # setting → how Fawn gets it by itself
+    scans: Mapping[str, Scan] = field(default_factory=dict)  # setting → how a person's telephone gives it

@@ -82,6 +82,7 @@ async def test_a_file_that_is_never_confirmed_is_sent_a_limited_number_of_times(
         "feishu": "post",
         "wecom": "album",
         "whatsapp": "album",
+        "wechat": "album",
     }  # a message refers to an upload
     visible = calls.get(rig.name, "upload")
     rig.wire.fault("error", visible, code=504, after=True, times=-1)

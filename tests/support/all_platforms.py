@@ -17,6 +17,7 @@ from tests.fakes import discord as fake_discord
 from tests.fakes import feishu as fake_feishu
 from tests.fakes import slack as fake_slack
 from tests.fakes import telegram as fake_telegram
+from tests.fakes import wechat as fake_wechat
 from tests.fakes import wecom as fake_wecom
 from tests.fakes import whatsapp as fake_whatsapp
 from tests.fakes.model import FakeModel
@@ -31,6 +32,8 @@ from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.matrix import EncryptedMatrixRig
 from tests.support.rigs.slack import SlackRig
 from tests.support.rigs.telegram import TelegramRig
+from tests.support.rigs.wechat import WeChatRig
+from tests.support.rigs.wechat import settings_for as wechat_settings
 from tests.support.rigs.wecom import WeComRig
 from tests.support.rigs.whatsapp import SOURCES, WhatsAppRig
 from tests.support.rigs.whatsapp import settings_for as whatsapp_settings
@@ -98,7 +101,8 @@ class AllPlatforms(Service):
     ) -> AsyncIterator[AllPlatforms]:
         """Start the platforms, the model and the service, with the channels that `only` names; kill it at the end.
 
-        WeCom, Matrix, WhatsApp and the console come only by their names; the console is attached to one with Telegram.
+        WeCom, WeChat, Matrix, WhatsApp and the console come only by their names; the console is attached to one with
+        Telegram.
         """
         async with AsyncExitStack() as stack:
             enter = stack.enter_async_context
@@ -160,6 +164,15 @@ class AllPlatforms(Service):
                     "overall": 1000.0,
                 }
                 rigs["wecom"] = WeComRig(company, wecom.WeComSettings("unused", unused))
+            if only == "wechat":
+                friends = await enter(fake_wechat.FakeWeChat())
+                scanned = wechat_settings(friends)
+                sections["wechat"] = {
+                    "login": scanned.login.reveal(),
+                    "cdn_url": scanned.cdn_url,
+                    "per_person": 50.0,
+                }
+                rigs["wechat"] = WeChatRig(friends, scanned)
             if only == "whatsapp":  # likewise; its relay is in the test's process
                 phones = await enter(fake_whatsapp.FakeWhatsApp())
                 settings_of = whatsapp_settings(phones, await enter(relaying(folder, SOURCES)))

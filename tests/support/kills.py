@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.support.all_platforms import AllPlatforms
 from tests.support.service_process import ask, bash
 
-MARKED = frozenset({"telegram", "wecom", "whatsapp"})  # platforms without idempotent posts: a repeat is marked as such
+MARKED = frozenset({"telegram", "wechat", "wecom", "whatsapp"})  # a repeated post is marked as such there
 FAILED = "⚠️"  # an honest failure: only where the disk had no room
 APOLOGY = "I can't save messages right now"  # likewise
 PROGRESS = ("▸ ", "✓ ", "⏳ ", "…")  # of an unrecorded post: likewise, and where Telegram's answer was lost

@@ -20,6 +20,7 @@ from tests.support.rigs.matrix import EncryptedMatrixRig, MatrixRig
 from tests.support.rigs.slack import SlackRig
 from tests.support.rigs.telegram import TelegramRig
 from tests.support.rigs.web import WebRig
+from tests.support.rigs.wechat import WeChatRig
 from tests.support.rigs.wecom import WeComRig
 from tests.support.rigs.whatsapp import WhatsAppRig
 
@@ -36,6 +37,7 @@ RIGS: dict[str, type[Rig]] = {
     "slack": SlackRig,
     "telegram": TelegramRig,
     "web": WebRig,
+    "wechat": WeChatRig,
     "wecom": WeComRig,
     "whatsapp": WhatsAppRig,
 }

@@ -34,6 +34,7 @@ channels:
 TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"
 SHAPES = {"TELEGRAM_BOT_TOKEN": "1234567:", "SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"}
 SHAPES |= {"DISCORD_BOT_TOKEN": "MTIzNDU2.Gabcde.", "FEISHU_APP_ID": "cli_"}  # how these begin
+SHAPES |= {"WHATSAPP_RELAY_URL": "https://"}
 KEYS = {"OPENAI_API_KEY": "sk-very-secret-key-1", "TELEGRAM_BOT_TOKEN": TOKEN}
 
 

@@ -1,0 +1,197 @@
+"""Connect one robot of WeChat: messages, readiness, replies, files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import urlsplit
+
+from agent.messages import Attachment, Message, Thread
+from catalogue import _
+from channels.base import (
+    NO_CATCH_UP,
+    CatchUpSource,
+    ChannelError,
+    ChannelLimits,
+    Health,
+    NotStored,
+    OutgoingFile,
+    Readiness,
+    Receive,
+    Reply,
+    SentMessages,
+    StateStore,
+)
+from channels.shared.caches import LatestDict, TypingActions
+from channels.shared.health import ConnectionHealth
+from channels.shared.http_client import opened_file
+from channels.shared.inbound import InboundPipeline
+from channels.shared.platform_channel import FilePost, PlatformChannel
+from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
+from channels.shared.reply_window import ReplyWindows
+from channels.shared.reply_writer import ReplyWriter
+from channels.shared.texts import REPEAT_MARK
+from channels.shared.visible_text import dicts_in
+from channels.wechat import NAME, WeChatSettings
+from channels.wechat.api import LoggedOut, SendRefused, WeChatApi
+from channels.wechat.events import parse_message, split_message_id
+from channels.wechat.files import WeChatFiles
+from channels.wechat.login import Login
+from channels.wechat.reply import MAX_TEXT_CHARS, WeChatRenderer
+
+log = logging.getLogger(__name__)
+
+WINDOW_SECONDS, BUDGET = 86_400.0, 10  # openclaw-weixin#204 and #81
+BLOCKED_SECONDS = 3600.0  # after a refusal that does not say why: too fast is over in about an hour
+TYPING_SECONDS = 8.0
+MAX_FILE_BYTES = 100 << 20
+MAX_BACKOFF_SECONDS = 10.0
+MAX_TEXTS = 2_000  # messages whose text is kept for quotes
+FAMILIES = {".png": "image", ".jpg": "image", ".jpeg": "image", ".mp4": "video"}
+ITEMS = {"image": 2, "file": 4, "video": 5}
+
+
+class WeChatChannel(PlatformChannel):
+    """One robot, which one person talks with."""
+
+    name = NAME
+    limits = ChannelLimits(MAX_TEXT_CHARS, MAX_FILE_BYTES, MAX_FILE_BYTES, mentions=False)
+
+    def __init__(self, settings: WeChatSettings) -> None:
+        self._login = Login.load(settings.login.reveal())
+        self._api = WeChatApi(self._login.url, self._login.token, settings.proxy, settings.ca_file)
+        super().__init__(self._api)
+        self._files = WeChatFiles(self._api, settings.cdn_url)
+        self.windows = ReplyWindows("WeChat", WINDOW_SECONDS, BUDGET)
+        self._limiter = RateLimiter(RateLimits(settings.per_person, 1, overall=10.0))
+        self._typing: TypingActions[tuple[str, str]] = TypingActions(TYPING_SECONDS, self._show_typing)
+        self._texts: LatestDict[str, str] = LatestDict(MAX_TEXTS)
+        self._contexts: LatestDict[str, str] = LatestDict(MAX_TEXTS)  # person → the token of their last message
+        self._language = "zh" if (urlsplit(self._login.url).hostname or "").endswith(".qq.com") else ""
+        self._state: StateStore | None = None
+        self._cursor_name = f"cursor {self._login.bot}"
+        self._health = ConnectionHealth(NAME, log)
+        self._pipeline = InboundPipeline(
+            NAME,
+            self._background,
+            apologize=lambda event, text: self._send_text(event.thread.chat, text, "", event.key[-60:]),
+            show_working=lambda event: self._typing.show((event.thread.chat, split_message_id(event.id)[1])),
+        )
+
+    # ------------------------------------------------------------ events
+
+    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
+        """Poll until cancelled. A login that WeChat ended is final: the channel stays down and says what to do."""
+        self._pipeline.receive = receive
+        await self._pipeline.retry_until_stored(lambda: self.windows.restore(catch_up, NAME, self._login.bot))
+        cursor = await self._pipeline.retry_until_stored(self._load_cursor)
+        while True:
+            try:
+                found = await self._api.poll(cursor)
+                self._health.set_health(Health.READY, self._login.bot)
+                await self._store_all([*dicts_in(found.get("msgs"))])
+                after = str(found.get("get_updates_buf") or "") or cursor
+                if after != cursor and self._state:
+                    await self._state.save({self._cursor_name: after})
+                cursor, self._health.failures = after, 0
+            except LoggedOut as error:
+                self._health.set_health(Health.DOWN, str(error))
+                await asyncio.Event().wait()
+            except NotStored:
+                await asyncio.sleep(self._health.note_failure("", MAX_BACKOFF_SECONDS))
+            except ChannelError as error:
+                await asyncio.sleep(max(self._health.note_failure(f"{error}.", MAX_BACKOFF_SECONDS), error.after))
+
+    def keep_state(self, state: StateStore) -> None:
+        """Keep there where to go on polling."""
+        self._state = state
+
+    async def _load_cursor(self) -> str:
+        return (await self._state.load()).get(self._cursor_name, "") if self._state else ""
+
+    async def _store_all(self, raw: list[dict[str, Any]]) -> None:
+        """Store the messages of a poll, before its cursor counts. Raises NotStored."""
+        events = [event for each in raw if (event := parse_message(each, self._login.bot, self._texts, self._language))]
+        for event in events:
+            if isinstance(event, Message):
+                self.windows.open(event.thread.chat, event.time)
+                self._contexts[event.thread.chat] = split_message_id(event.id)[1]
+        if events:
+            await self._pipeline.store(events)
+
+    def readiness(self) -> Readiness:
+        return self._health.now
+
+    async def _show_typing(self, place: tuple[str, str]) -> None:
+        person, context = place
+        asked = {"ilink_user_id": person, "context_token": context}
+        ticket = (await self._api("getconfig", asked, repeatable=True)).get("typing_ticket")
+        if ticket:
+            body = {"ilink_user_id": person, "typing_ticket": ticket, "status": 1}
+            await self._api("sendtyping", body, repeatable=True)
+
+    # ------------------------------------------------------------ replies and files
+
+    def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
+        person, context = thread.chat, split_message_id(to)[1]
+
+        async def post(text: str, key: str) -> str:
+            return await self._send_text(person, text, context, key)
+
+        async def type_() -> None:
+            await self._typing.show((person, context or self._contexts.get(person, "")))
+
+        renderer = WeChatRenderer(posts, lambda: self.windows.check(person), post, type_)
+        return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread)))
+
+    async def _send_text(self, person: str, text: str, context: str, key: str) -> str:
+        return await self._send(person, {"type": 1, "text_item": {"text": text}}, context, key)
+
+    async def _send(self, person: str, item: dict[str, Any], context: str, key: str) -> str:
+        """Send one message. Raises WindowClosed, which is learned from the platform's refusal, too."""
+        self.windows.check(person)
+        message = {
+            "from_user_id": "",
+            "to_user_id": person,
+            "client_id": f"fawn-{key}",
+            "message_type": 2,
+            "message_state": 2,
+            "context_token": context or self._contexts.get(person, ""),
+            "item_list": [item],
+        }
+        try:
+            answer = await self._api("sendmessage", {"msg": message})
+        except SendRefused:
+            raise self.windows.close(person, BLOCKED_SECONDS) from None
+        self.windows.count(person)
+        return str(answer.get("message_id") or f"{key}-{time.time():.0f}")
+
+    def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
+        return RateLimitScope(self._limiter, thread.chat)
+
+    async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, dict[str, Any]]:
+        """Upload a file, once the person may get it; return its kind and how a message names it."""
+        self.windows.check(thread.chat)
+        kind = FAMILIES.get(PurePath(file.name).suffix.lower(), "file")
+        async with opened_file(file.path) as content:
+            return kind, await self._files.upload(thread.chat, kind, content, file.size)
+
+    async def _post_files(self, thread: Thread, post: FilePost) -> str:
+        """Post a file. It has no caption: that comes before it as text, as does the mark of a repeat."""
+        [file], [(kind, media)] = post.files, post.uploads
+        key = f"{post.key}-f{post.index}"
+        caption = f"{_(REPEAT_MARK)}\n\n{file.caption}".strip() if post.is_repeat else file.caption
+        if caption:
+            await self._send_text(thread.chat, caption, "", f"{key}c")
+            await asyncio.sleep(1.1)  # three in a second are blocked for an hour
+        content: dict[str, Any] = {"media": media}
+        if kind == "file":
+            content |= {"file_name": file.name, "len": str(file.size)}
+        return await self._send(thread.chat, {"type": ITEMS[kind], f"{kind}_item": content}, "", key)
+
+    async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
+        return self._files.download(attachment)

@@ -1,0 +1,222 @@
+"""WeChat: signing in, the cursor, ten messages and 24 hours, files, quotes, and what is lacking."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agent.blocks import Ask, Final, Step, Text
+from agent.messages import Kind, Unreadable
+from agent.setting import Secret
+from channels.base import Health, OutgoingFile, Refused, Unattended
+from channels.shared.reply_window import ReplyWindows, WindowClosed
+from channels.wechat.channel import BUDGET, WINDOW_SECONDS, WeChatChannel
+from channels.wechat.events import parse_message
+from channels.wechat.login import Login, probe_login, sign_in
+from tests.fakes.wechat import BOT, FIRST_ID, JANE, FakeWeChat, Window
+from tests.support.rigs.registry import Memory, until
+from tests.support.rigs.wechat import WeChatRig, settings_for
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[WeChatRig]:
+    async with WeChatRig.start(tmp_path) as made:
+        await until(lambda: made.channel.readiness().health is Health.READY)
+        made.server.budget = True
+        channel_of(made).windows = ReplyWindows("WeChat", WINDOW_SECONDS, BUDGET)
+        yield made
+
+
+def channel_of(rig: WeChatRig) -> WeChatChannel:
+    assert isinstance(rig.channel, WeChatChannel)
+    return rig.channel
+
+
+# ---------------------------------------------------------------- signing in
+
+
+async def test_a_scanned_code_gives_a_login_that_works(tmp_path: Path) -> None:
+    async with FakeWeChat() as server:
+        shown: list[str] = []
+        signing = asyncio.create_task(sign_in(shown.append, server.base_url))
+        await until(lambda: server.codes)
+        [code] = server.codes
+        server.codes[code]["status"] = "scaned"
+        await until(lambda: len(shown) == 2)
+        server.scan(code)
+        login = Login.load(await signing)
+        assert f"https://liteapp.weixin.qq.com/q/{code}" in shown[0]
+        assert (login.bot, login.person, login.url) == (BOT, JANE, server.base_url)
+        settings = replace(settings_for(server), login=Secret(login.dump()))
+        assert "signed in as fawn@im.bot" in await probe_login(settings)
+
+
+async def test_a_code_that_nobody_confirms_ends() -> None:
+    async with FakeWeChat() as server:
+        signing = asyncio.create_task(sign_in(lambda text: None, server.base_url))
+        await until(lambda: server.codes)
+        next(iter(server.codes.values()))["status"] = "expired"
+        with pytest.raises(Refused, match="Nobody confirmed"):
+            await signing
+
+
+@pytest.mark.parametrize("text", ["", "x", "e30=", "bnVsbA==", "é"])
+def test_a_damaged_login_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match="damaged"):
+        Login.load(text)
+
+
+async def test_a_scan_elsewhere_ends_the_login_for_good(rig: WeChatRig) -> None:
+    rig.server.login(JANE)
+    await until(lambda: rig.channel.readiness().health is Health.DOWN)
+    assert "run `fawn setup wechat` again" in rig.channel.readiness().detail
+
+
+# ---------------------------------------------------------------- the cursor
+
+
+async def test_the_cursor_counts_after_the_commit_and_over_a_restart(rig: WeChatRig) -> None:
+    await rig.say("one")
+    await until(lambda: rig.box.kept)
+    before = dict(rig.box.kept)
+    rig.box.broken = True
+    rig.server.send("two")
+    await until(lambda: rig.box.offered >= 3)
+    assert rig.box.kept == before
+    await rig.leave()
+    rig.box.broken = False
+    await rig.back()
+    await until(lambda: [each.text for each in rig.box.messages] == ["one", "two"])
+    offered = rig.box.offered
+    await rig.leave()
+    await rig.back()  # nothing comes again
+    await rig.say("three")
+    assert rig.box.offered == offered + 1
+
+
+# ---------------------------------------------------------------- ten messages and 24 hours
+
+
+async def test_an_answer_with_questions_is_one_message(rig: WeChatRig) -> None:
+    asked, posts = await rig.say("work"), Memory()
+    reply = rig.channel.reply(asked.thread, posts, to=asked.id)
+    for block in (Step("1", "Reading a.txt", "done"), Text("Half")):
+        reply.show(block)
+    await until(lambda: rig.server.typing)
+    asks = (Ask("a", "Red or blue?", ("red", "blue")), Ask("b", "Where?", ("here", "there")))
+    final = Final("Two questions.", asks=asks, state="waiting")
+    await reply.finish(final)
+    [shown] = rig.server.visible()
+    assert all(words in shown.text for words in ("Two questions.", "1. red", "2. there"))
+    assert shown.context == asked.id.partition(" ")[2]  # that of the message which it answers
+    again = rig.channel.reply(asked.thread, Memory(rows=posts.rows), to=asked.id)  # a restarted process
+    await again.finish(final)
+    assert len(rig.server.visible()) == 1
+
+
+async def test_after_ten_messages_the_rest_waits_for_the_person_without_a_call(rig: WeChatRig) -> None:
+    asked = await rig.say("work")
+    for number in range(BUDGET):
+        await rig.channel.reply(asked.thread, Memory(f"r{number}")).finish(Final(str(number)))
+    posts = Memory("late")
+    for _attempt in range(3):
+        with pytest.raises(Unattended, match="has to write first"):
+            await rig.channel.reply(asked.thread, posts).finish(Final("late"))
+    assert [call.code for call in rig.server.calls_of("post")] == [0] * BUDGET
+    assert posts.known == []
+    await rig.say("go on")
+    await rig.channel.reply(asked.thread, posts).finish(Final("late"))
+    assert rig.server.visible()[-1].text == "late"
+
+
+async def test_a_budget_that_only_wechat_knows_is_learned(rig: WeChatRig) -> None:
+    asked = await rig.say("work")
+    rig.server.windows[JANE].left = 1  # the process before this one used the others
+    await rig.channel.reply(asked.thread, Memory("r1")).finish(Final("1"))
+    for _attempt in range(2):
+        with pytest.raises(WindowClosed):
+            await rig.channel.reply(asked.thread, Memory("r2")).finish(Final("2"))
+    assert [call.code for call in rig.server.calls_of("post")] == [0, -2]
+
+
+async def test_after_24_hours_nothing_is_tried(rig: WeChatRig) -> None:
+    channel_of(rig).windows.open(JANE, time.time() - WINDOW_SECONDS)
+    rig.server.windows[JANE] = Window(time.time() - WINDOW_SECONDS - 1)
+    with pytest.raises(WindowClosed):
+        await rig.channel.reply(rig.thread(), Memory()).finish(Final("late"))
+    assert rig.server.calls_of("post") == []
+
+
+async def test_messages_keep_the_distance_that_wechat_wants(tmp_path: Path) -> None:
+    async with WeChatRig.start(tmp_path, per_person=0.8) as rig:
+        rig.server.fast = True  # three in a second are refused
+        asked = await rig.say("work")
+        for number in range(3):
+            await rig.channel.reply(asked.thread, Memory(f"r{number}")).finish(Final(str(number)))
+        assert [call.code for call in rig.server.calls_of("post")] == [0, 0, 0]
+
+
+# ---------------------------------------------------------------- what comes, files
+
+
+async def test_what_people_send_is_read(rig: WeChatRig) -> None:
+    first = await rig.say("the first words")
+    assert first.key == f"wechat:{BOT}:{FIRST_ID}"  # above 2**53
+    rig.server.message({"type": 3, "voice_item": {"text": "spoken words", "media": {"aes_key": ""}}})
+    spoken = await rig.box.next(2)
+    assert (spoken.text, spoken.attachments) == ("spoken words", ())
+    rig.server.send("about that", ref_msg={"svr_id": FIRST_ID})  # new apps name a quoted message by its id alone
+    assert [quote.text for quote in (await rig.box.next(3)).quotes] == ["the first words"]
+    rig.server.send("about this", ref_msg={"message_item": {"type": 1, "text_item": {"text": "quoted"}}})
+    assert [quote.text for quote in (await rig.box.next(4)).quotes] == ["quoted"]
+    rig.server.send("and?", ref_msg={"svr_id": 1})
+    assert [quote.kind for quote in (await rig.box.next(5)).quotes] == ["unread"]
+    rig.server.message({"type": 99})
+    assert (await rig.box.next(6)).kind is Kind.UNSUPPORTED
+    rig.server.send("/stop now")
+    command = await rig.box.next(7)
+    assert (command.kind, command.text) == (Kind.COMMAND, "stop now")
+
+
+@pytest.mark.parametrize("hexed", [True, False])
+async def test_a_picture_is_opened_whatever_the_form_of_its_key(rig: WeChatRig, hexed: bool) -> None:
+    rig.server.upload("", b"\xff\xd8" * 40_000, 2, hexed=hexed)
+    [picture] = (await rig.box.next()).attachments
+    assert picture.kind == "image"
+    assert b"".join([chunk async for chunk in rig.channel.fetch(picture)]) == b"\xff\xd8" * 40_000
+
+
+async def test_a_damaged_file_or_key_is_refused(rig: WeChatRig) -> None:
+    rig.server.upload("a.csv", b"a,b\n")
+    [file] = (await rig.box.next()).attachments
+    blob = next(iter(rig.server.blobs))
+    rig.server.blobs[blob] = rig.server.blobs[blob][:-1]
+    with pytest.raises(Refused, match="damaged"):
+        [chunk async for chunk in rig.channel.fetch(file)]
+    with pytest.raises(Refused, match="key"):
+        [chunk async for chunk in rig.channel.fetch(replace(file, ref='{"aes_key": "eA=="}'))]
+    rig.server.blobs.clear()
+    with pytest.raises(Refused, match="no longer available"):
+        [chunk async for chunk in rig.channel.fetch(file)]
+
+
+async def test_files_and_pictures_are_sent_whole(rig: WeChatRig, tmp_path: Path) -> None:
+    await rig.say("send them")
+    for name in ("a.csv", "b.png"):
+        (tmp_path / name).write_bytes(name.encode() * 9_000)
+    files = [OutgoingFile(tmp_path / name, name, 45_000) for name in ("a.csv", "b.png")]
+    await rig.channel.send_files(rig.thread(), files, Memory())
+    assert [(one.kind, one.data) for one in rig.server.visible()] == [(4, b"a.csv" * 9_000), (2, b"b.png" * 9_000)]
+
+
+def test_an_event_of_an_unknown_shape_names_its_author() -> None:
+    event = {"message_id": FIRST_ID, "from_user_id": JANE, "message_type": 1, "item_list": [{"type": 1}]}
+    lost = parse_message(event, BOT, {})
+    assert isinstance(lost, Unreadable)
+    assert lost.said is not None
+    assert parse_message({"message_type": 2}, BOT, {}) is None

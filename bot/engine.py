@@ -27,6 +27,7 @@ from bot.service.agent_builder import AgentBuilder
 from bot.service.agent_loading import collection_paused, freeze_heap, import_agent, import_channels
 from bot.service.background import run_forever
 from bot.service.channel_supervisor import ChannelSupervisor
+from bot.service.egress_records import EgressRecords
 from bot.service.jobs import JobWorker
 from bot.service.sandbox_setup import sandbox_settings
 from bot.service.systemd import SystemdNotifier
@@ -67,11 +68,12 @@ class Engine:
     async def run(self) -> None:
         """Build the agent (its import takes 1.5 s, while the channels already listen), then run turns."""
         config = self.config
+        egress = EgressRecords(self.store)
         await asyncio.to_thread(import_channels, self.supervisor.names)  # Docker's client takes long to load, too
         async with AsyncExitStack() as stack:
             with collection_paused():
                 (engine, self.status.sandbox, why), _ = await asyncio.gather(
-                    select_provider(config.sandbox.provider, sandbox_settings(config), self.folders),
+                    select_provider(config.sandbox.provider, sandbox_settings(config, egress.note), self.folders),
                     asyncio.to_thread(import_agent),
                 )
                 log.info("sandbox.chosen description=%s why=%s", self.status.sandbox, why)
@@ -109,6 +111,7 @@ class Engine:
                 for name, loop in ((name, loop) for part in parts for name, loop in part.loops.items()):
                     group.create_task(loop(), name=name)
                 group.create_task(run_forever("disk", provider.watch), name="disk")
+                group.create_task(egress.serve(), name="egress records")
                 reap = partial(_reap_sandboxes, provider, self.current)
                 group.create_task(run_forever("reaper", reap), name="reaper")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.base import CommandResult
+from sandbox.network.requests import ReportEgress, report_nothing
 from sandbox.network.rules import NetworkRules
 
 SIGXFSZ_EXIT_CODE = 128 + 25  # SIGXFSZ
@@ -55,6 +56,7 @@ class SandboxSettings:
     network: NetworkRules = field(default_factory=NetworkRules)
     use: str = ""  # the operator's own provider
     options: Mapping[str, Any] = field(default_factory=dict)  # its further arguments
+    report_egress: ReportEgress = report_nothing  # gets each request of a sandbox
 
     def with_limit_notes(self, result: CommandResult, *, out_of_memory: bool = False) -> CommandResult:
         """Add a line to the output for each limit that the command reached."""

@@ -166,6 +166,9 @@ class Operations:
         """End what a person has who is gone, and hand their schedules over to the person `to`, unless that is ""."""
         answer = await self._store.run(partial(offboard_by_command, channel=channel, person=person, to=to))
         if isinstance(answer, str):
+            subject, what = audit.person_name(channel, person), audit.command_line()
+            event = AuditEvent(AuditKind.PERSON_OFFBOARDED, subject=subject, what=what, result="refused")
+            await self._store.run(partial(audit.record, event=event))
             raise NotFound(answer)
         return answer
 

@@ -8,6 +8,7 @@ from typing import Any
 from bot.config.schema import Config
 from sandbox.disk.folders import ConversationFolders
 from sandbox.docker.spec import DockerSettings
+from sandbox.network.requests import ReportEgress, report_nothing
 from sandbox.settings import SandboxSettings
 
 
@@ -16,14 +17,15 @@ def folders(config: Config) -> ConversationFolders:
     return ConversationFolders(config.data_dir / "threads", config.sandbox.disk_mb)
 
 
-def sandbox_settings(config: Config) -> DockerSettings:
-    """Return the settings of the sandbox providers."""
+def sandbox_settings(config: Config, report_egress: ReportEgress = report_nothing) -> DockerSettings:
+    """Return the settings of the sandbox providers. `report_egress` gets each request of a sandbox."""
     sandbox = config.sandbox
-    names = {each.name for each in fields(SandboxSettings)} - {"skills"}
+    names = {each.name for each in fields(SandboxSettings)} - {"skills", "report_egress"}
     same: dict[str, Any] = {name: getattr(sandbox, name) for name in names}
     return DockerSettings(
         **same,
         skills=config.data_dir / "skills" / "view",
+        report_egress=report_egress,
         state=config.data_dir / "sandbox",
         image=sandbox.image,
         host=sandbox.docker_host,

@@ -28,6 +28,7 @@ CATEGORIES: Mapping[
     "config": "configuration",
     "service": "process",
     "tool": "process",
+    "egress": "network",
     "skill": "package",
     "budget": "configuration",
     "schedule": "configuration",

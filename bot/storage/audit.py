@@ -80,6 +80,7 @@ class AuditKind(StrEnum):
     BACKUP = "backup"
     RESTORE = "restore"
     DRILL = "drill"
+    EGRESS = "egress.request"  # of a sandbox, by destination
     KEY_ADDED = "key.added"  # of the HTTP API
     KEY_REVOKED = "key.revoked"
     PAGE_LINK = "page.link"  # was made, with which one person signs in to the page

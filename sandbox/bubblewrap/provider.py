@@ -119,7 +119,7 @@ class BubblewrapProvider(SandboxPool[BubblewrapSandbox]):
         super().__init__(self._start_sandbox, self._stop_sandbox, settings.live)
         self._settings = settings
         self._scratch = None if egress else make_socket_dir()
-        self._egress = egress or EgressService(settings.network, self._scratch or Path())
+        self._egress = egress or EgressService(settings.network, self._scratch or Path(), report=settings.report_egress)
         self._starts = asyncio.Semaphore(MAX_PARALLEL_STARTS)
         self._users = SandboxUsers() if os.geteuid() == 0 else None
         self._options: list[str] | None = None

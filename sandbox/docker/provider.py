@@ -92,7 +92,9 @@ class DockerProvider(SandboxPool[DockerSandbox]):
     def __init__(self, settings: DockerSettings, egress: EgressService | None = None) -> None:
         super().__init__(self._start_sandbox, self._stop_sandbox, settings.live)
         self._settings = settings
-        self._egress = egress or EgressService(settings.network, settings.state / "egress")
+        self._egress = egress or EgressService(
+            settings.network, settings.state / "egress", report=settings.report_egress
+        )
         self._engine = DockerEngine(settings.host)
         self._starts = asyncio.Semaphore(MAX_PARALLEL_STARTS)
         self._facts_lock = asyncio.Lock()

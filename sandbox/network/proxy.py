@@ -13,8 +13,9 @@ import base64
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 import h11
@@ -33,6 +34,7 @@ from sandbox.network.http import (
     forwarded_headers,
     run_both_ways,
 )
+from sandbox.network.requests import EgressRequest, ReportEgress, report_nothing
 from sandbox.network.rules import (
     EgressDenied,
     EgressPolicy,
@@ -58,6 +60,13 @@ MAX_COUNTED = 60  # destinations that are counted by name in a minute
 
 Resolve = Callable[[str, int], list[str]]
 """The addresses of a host, as text, best first; runs in a thread. Raises OSError."""
+
+
+OUTCOMES: Mapping[str, Literal["done", "refused", "failed"]] = {
+    "egress.done": "done",
+    "egress.refused": "refused",
+    "egress.failed": "failed",
+}
 
 
 def resolve_name(host: str, port: int) -> list[str]:
@@ -107,7 +116,10 @@ class BurstCounts:
 class EgressProxy:
     """Serve the sandbox `name`, through the operator's proxy `upstream` unless it is ""."""
 
-    def __init__(self, name: str, guard: EgressPolicy, upstream: str, resolve: Resolve) -> None:
+    def __init__(
+        self, name: str, guard: EgressPolicy, upstream: str, resolve: Resolve, report: ReportEgress = report_nothing
+    ) -> None:
+        self._report = report
         self._name, self._policy, self._upstream, self._resolve = name, guard, upstream, resolve
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
@@ -276,7 +288,8 @@ class EgressProxy:
         level: int = logging.INFO,
         moved: tuple[int, int] = (0, 0),
     ) -> None:
-        """Write a log line. From a bounded number on, the rest of the minute is counted by destination."""
+        """Report it, and write a log line: from a bounded number on, the rest of the minute by destination."""
+        self._report(self._name, EgressRequest(OUTCOMES[event], host, port, *moved))
         if self._minute_end is None:
             self._minute_end = asyncio.get_running_loop().call_later(LOG_SECONDS, self._end_minute)
         self._lines += 1

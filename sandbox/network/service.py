@@ -27,6 +27,7 @@ from sandbox.base import SandboxError, SandboxGone
 from sandbox.disk.removal import remove_tree
 from sandbox.network.http import StreamPair
 from sandbox.network.proxy import EgressProxy, Resolve, resolve_name
+from sandbox.network.requests import ReportEgress, report_nothing
 from sandbox.network.rules import CA_FILE, SOCKET_FOLDER, SOCKET_NAME, EgressPolicy, NetworkRules
 from sandbox.wire.client import StreamSandbox
 
@@ -36,7 +37,14 @@ DIAL_SECONDS = 15.0
 class EgressService:
     """The proxies of all conversations, in folders below `place`."""
 
-    def __init__(self, rules: NetworkRules, place: Path, resolve: Resolve = resolve_name) -> None:
+    def __init__(
+        self,
+        rules: NetworkRules,
+        place: Path,
+        resolve: Resolve = resolve_name,
+        report: ReportEgress = report_nothing,
+    ) -> None:
+        self._report = report
         self._rules, self._root, self._resolve = rules, place, resolve
         self._policy = EgressPolicy(rules)
         self._proxies: dict[str, EgressProxy] = {}
@@ -48,7 +56,7 @@ class EgressService:
         async with self._lock:
             if key not in self._proxies:
                 listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-                proxy = EgressProxy(key, self._policy, self._rules.proxy, self._resolve)
+                proxy = EgressProxy(key, self._policy, self._rules.proxy, self._resolve, self._report)
                 try:
                     await asyncio.to_thread(self._prepare_folder, folder, owner, listener)
                     await proxy.start(listener)

@@ -89,3 +89,40 @@ async def test_commands_of_the_command_line_are_rows_with_the_user_of_the_machin
     rows = [row["what"] for row in await rows_of(service) if row.get("what", {}).get("via") == "command line"]
     assert [row.get("name", "") for row in rows] == ["export", "audit export", "", "egress", "export", "audit export"]
     assert {row["user"] for row in rows} == {getpass.getuser()}
+
+
+COMMANDS: dict[str, tuple[str, dict[str, object]]] = {  # words → the kind of its row, and what the row says of it
+    "export telegram": ("command", {"name": "export"}),
+    "audit export": ("command", {"name": "audit export"}),
+    "egress": ("command", {"name": "egress"}),
+    "mcp login web": ("command", {"name": "mcp login"}),
+    "mcp logout web": ("command", {"name": "mcp logout"}),
+    "setup telegram --token-stdin": ("command", {"name": "setup telegram"}),
+    "init --answers missing.yaml": ("command", {"name": "init"}),
+    "skills disable chart": ("skill", {"action": "disable", "skill": "chart"}),
+    "backup copy.tar.gz": ("backup", {}),
+    "key add ci --person telegram/42": ("key.added", {}),
+    "key revoke ci": ("key.revoked", {}),
+    "offboard telegram 42": ("person.offboarded", {}),
+}
+
+
+@pytest.mark.parametrize("running", [True, False])
+async def test_each_command_is_a_row_with_the_user_of_the_machine(
+    telegram: FakeTelegram, model: FakeModel, start: Start, running: bool
+) -> None:
+    """Also where it fails afterwards: what was tried counts."""
+    service = await start(sandbox={"provider": "none"}, mcp={"servers": [{"name": "web", "url": "http://127.0.0.1:9"}]})
+    telegram.send(ask(text="hello"))
+    await telegram.wait(JANE, "hello", seconds=30)
+    await service.quiet()
+    if not running:
+        await service.stop()
+    said = {words: (await service.fawn(*words.split()))[1] for words in COMMANDS}
+    rows = [row for row in await rows_of(service) if row.get("what", {}).get("via") == "command line"]
+    exports = [row for row in rows if row["what"].get("name") == "audit export"]
+    assert len(exports) == 2, "the one of the table, and the one that this test reads them with"
+    for words, (kind, what) in COMMANDS.items():
+        found = [row for row in rows if row["kind"] == kind and row["what"] | what == row["what"]]
+        assert found, (words, said[words])
+        assert {row["what"]["user"] for row in found} == {getpass.getuser()}

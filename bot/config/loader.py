@@ -29,7 +29,6 @@ from agent.setting import Secret
 from bot.config.audit import check_audit
 from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, validate
 from bot.config.document import ConfigFault, Document, explain_url
-from bot.config.drill import check_drill
 from bot.config.encryption import check_encryption
 from bot.config.excerpt import Location
 from bot.config.files import default_file, read_files
@@ -269,7 +268,6 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     configured = {entry.name: entry for entry in entries}
     listens = bool(config.http.listen or config.relay.url)
     check_hooks(document, config.hooks, configured, config.team.all_roles(), listens=listens)
-    check_drill(document, config.drill, configured)
     check_relay(document, config.relay, listens=bool(config.http.listen))
     check_names(document, config, entries, modules)
     check_context(document, config.context)

@@ -13,6 +13,7 @@ from agent.messages import HOOK_ID
 from agent.near_misses import did_you_mean, suggest
 from agent.spending import LEAD
 from bot.config.document import Document, explain_url
+from bot.config.drill import check_drill
 from bot.config.excerpt import Location
 from bot.config.schema import ChannelConfig, FileConfig
 from bot.config.team import OPERATOR
@@ -30,7 +31,8 @@ TWICE = N_("another entry has the same name")
 def check_names(
     document: Document, config: FileConfig, entries: Sequence[ChannelConfig], modules: Mapping[str, ModuleType]
 ) -> None:
-    """Report each reference to a model, an agent, a role, a person or a folder that cannot exist."""
+    """Report each reference to a model, an agent, a role, a person, a chat or a folder that cannot exist."""
+    check_drill(document, config.drill, [entry.name for entry in entries])
     models = {model.name for model in config.models} or {"demo"}
     _check_models(document, config, models)
     _check_unique(document, ("team", "roles"), [role.name for role in config.team.roles])

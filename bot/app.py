@@ -42,9 +42,16 @@ from bot.service.loop_watch import LoopWatch
 from bot.service.sandbox_setup import folders
 from bot.service.skill_library import open_library
 from bot.service.systemd import SystemdNotifier
-from bot.startup import keep_reserve, open_database, open_http, open_telemetry, use_languages, web_connector
+from bot.startup import (
+    keep_reserve,
+    open_catch_up,
+    open_database,
+    open_http,
+    open_telemetry,
+    use_languages,
+    web_connector,
+)
 from bot.storage.database import Database
-from bot.storage.watermarks import StoredCatchUp
 from catalogue import configure_language
 from channels import console
 from channels.base import Channel
@@ -180,7 +187,7 @@ class App:
         )
 
     async def _run_tasks(self, inbox: Inbox, runner: CommandRunner) -> None:
-        past = StoredCatchUp(self._store, self.config.catch_up.hours, self.config.catch_up.messages)
+        past = open_catch_up(self.config, self._store)
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._supervisor.serve(inbox.receive, past), name="channels"),

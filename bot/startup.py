@@ -31,6 +31,7 @@ from bot.storage.disk_reserve import set_aside
 from bot.storage.languages import read_chosen
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.plan_holds import restore_holds
+from bot.storage.watermarks import StoredCatchUp
 from bot.storage.web_people import WEB
 from channels.base import Channel, Receive
 from channels.shared.texts import use_chosen_languages
@@ -53,6 +54,11 @@ async def open_database(config: Config, stack: AsyncExitStack) -> Database:
     except (sqlite3.Error, StorageError) as error:
         raise DatabaseFault.from_error(error) from error
     return store
+
+
+def open_catch_up(config: Config, store: Database) -> StoredCatchUp:
+    """Return what channels read to learn which messages they missed."""
+    return StoredCatchUp(store, config.catch_up.hours, config.catch_up.messages)
 
 
 def _release_previous_process(execute: Execute, config: Config) -> None:

@@ -112,7 +112,7 @@ ENGLISH_FILES = {
     "bot/http/route.py": "programs",
     "bot/http/visitors.py": "programs",
     "bot/hooks/endpoint.py": "programs",
-    "bot/hooks/signatures.py": "programs",
+    "bot/service/hook_signatures.py": "programs",
     "bot/relay/server.py": "programs",
     "bot/config/reference.py": "docs/configuration.md",
     "bot/admin/transcript_format.py": "an export, which all its readers share",

@@ -16,6 +16,7 @@ from bot.config.team import Right, RoleConfig
 from catalogue import _
 
 Signature = Literal["standard", "github", "gitlab", "sentry", "bearer"]
+MAX_BODY_BYTES = 1024 * 1024  # of a delivery
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PROMPT = (
     "Find out what happened and what it affects, as far as your tools let you. Say it in a few sentences, with what"

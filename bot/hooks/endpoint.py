@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bot.config.hooks import HookConfig
+from bot.config.hooks import MAX_BODY_BYTES, HookConfig
 from bot.feature import Door, Service
-from bot.hooks.events import MAX_BODY_BYTES, BadBody, HookEvent, read_event
+from bot.hooks.events import BadBody, HookEvent, read_event
 from bot.hooks.posting import enqueue_look
-from bot.hooks.signatures import REPEAT_SECONDS, BadSignature, Proof, check_signature, is_needed_before_body
 from bot.http.route import HttpProblem, Route, json_response, read_body
+from bot.service.hook_signatures import REPEAT_SECONDS, BadSignature, Proof, check_signature, is_needed_before_body
 from bot.storage import audit, hooks
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute

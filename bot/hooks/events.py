@@ -1,7 +1,7 @@
 """Read what a delivery says, whoever sent it: data, never authority.
 
-A body is JSON of at most MAX_BODY_BYTES; orjson refuses one that is nested more than 1,024 deep. Only known fields are
-read, each bounded, so that the work does not grow with what a sender makes up.
+A body is JSON of at most MAX_BODY_BYTES of its settings; orjson refuses one nested more than 1,024 deep. Only known
+fields are read, each bounded, so that the work does not grow with what a sender makes up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from bot.config.hooks import HookConfig
 from bot.hooks import senders
 from bot.hooks.fields import Body, at, text_at
 
-MAX_BODY_BYTES = 1024 * 1024
 MAX_SUBJECT_CHARS = 300
 MAX_TEXT_CHARS = 4_000  # of a body that is no JSON
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.schedules import ScheduleKind
+from bot.commands import schedule_changes
 from bot.commands.call import CommandCall
 from bot.commands.presses import Pressed
 from bot.commands.work import busy_answer
 from bot.journey import questions
 from bot.rights import deeds
-from bot.schedules import changes, proposals
+from bot.schedules import proposals
 from bot.schedules.firing import enqueue_check, fire
 from bot.schedules.words import describe_line, describe_next, format_times
 from bot.service.schedule_changes import record_change
@@ -169,7 +170,7 @@ def _decline(call: CommandCall, row: ScheduleRow) -> str:
 def _pause(call: CommandCall, row: ScheduleRow) -> str:
     if row.state != ScheduleState.ACTIVE:
         return _("Schedule {number} is not active.", number=row.id)
-    changes.pause_schedule(call.execute, row)
+    schedule_changes.pause_schedule(call.execute, row)
     hint = command_hint(f"schedule resume {row.id}")
     return _("⏸ Schedule {number} is paused. `{command}` continues it.", number=row.id, command=hint)
 
@@ -177,7 +178,7 @@ def _pause(call: CommandCall, row: ScheduleRow) -> str:
 def _resume(call: CommandCall, row: ScheduleRow) -> str:
     if row.state != ScheduleState.PAUSED:
         return _("Schedule {number} is not paused.", number=row.id)
-    if not changes.resume_schedule(call.execute, row, call.now):
+    if not schedule_changes.resume_schedule(call.execute, row, call.now):
         return _("Schedule {number} has no further time.", number=row.id)
     active = _("✓ Schedule {number} is active.", number=row.id)
     return join_sentences(active, describe_next(row.timing, call.now))
@@ -205,7 +206,7 @@ def _move_here(call: CommandCall, row: ScheduleRow) -> str:
 
 def _delete(call: CommandCall, row: ScheduleRow) -> str:
     by = call.message.author.id
-    call.after.extend(changes.delete_schedule(call.execute, row, by, call.now, call.service.stop_run))
+    call.after.extend(schedule_changes.delete_schedule(call.execute, row, by, call.now, call.service.stop_run))
     return _("Schedule {number} is deleted.", number=row.id)
 
 

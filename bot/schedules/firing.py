@@ -19,10 +19,10 @@ from bot.config.team import Right
 from bot.journey import questions
 from bot.rights.access import AccessPolicy
 from bot.rights.budget_limits import Limit, record_used_up
-from bot.schedules.timing import next_time, times_until
 from bot.schedules.words import format_times
 from bot.service.plain_text import without_formatting
 from bot.service.schedule_changes import MAX_TITLE_CHARS, record_change, short_words, withdraw_fire
+from bot.service.schedule_timing import next_time, times_until
 from bot.service.side_work import name_side_work, record_post
 from bot.service.task_rows import add_fire
 from bot.service.times import TimingError, local_time

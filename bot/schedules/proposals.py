@@ -18,9 +18,9 @@ from bot.config.schema import Config
 from bot.config.team import Right
 from bot.current import Current
 from bot.rights.permissions import rules_in_force
-from bot.schedules.timing import has_offset, next_time, parse_timing, shortest_interval
 from bot.schedules.words import confirmation_text
 from bot.service.schedule_changes import short_words
+from bot.service.schedule_timing import has_offset, next_time, parse_timing, shortest_interval
 from bot.service.times import TimingError, find_zone
 from bot.storage import languages, outbox, people, schedules
 from bot.storage.database import Execute

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent.messages import Thread
-from bot.schedules.timing import next_time
+from bot.service.schedule_timing import next_time
 from bot.storage import schedules
 from bot.storage.database import Execute
 from bot.storage.schedules import ScheduleRow

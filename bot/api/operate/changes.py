@@ -12,12 +12,12 @@ from bot.api.caller import Caller, find_caller
 from bot.api.operate.answers import ChangedSchedule, ChangedTask
 from bot.api.paths import path_number
 from bot.api.read_models import not_found
+from bot.commands import schedule_changes
 from bot.commands.background import cancel_task
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response
 from bot.http.spec import Spec
 from bot.rights import deeds
-from bot.schedules import changes
 from bot.service.schedule_changes import record_change
 from bot.service.times import TimingError
 from bot.storage import schedules, tasks
@@ -73,11 +73,11 @@ class OperateChanges:
         stops: Stops = ()
         match verb, row.state:
             case "pause", ScheduleState.ACTIVE:
-                changes.pause_schedule(execute, row)
+                schedule_changes.pause_schedule(execute, row)
             case "resume", ScheduleState.PAUSED:
                 _resume(execute, row, now)
             case "delete", _:
-                stops = changes.delete_schedule(execute, row, by, now, self.door.running().stop_run, WEB)
+                stops = schedule_changes.delete_schedule(execute, row, by, now, self.door.running().stop_run, WEB)
             case _:
                 raise NOT_NOW
         record_change(execute, row, verb, by, WEB)
@@ -106,7 +106,7 @@ class OperateChanges:
 
 def _resume(execute: Execute, row: ScheduleRow, now: float) -> None:
     try:
-        if changes.resume_schedule(execute, row, now):
+        if schedule_changes.resume_schedule(execute, row, now):
             return
     except TimingError as error:
         raise NOT_NOW from error

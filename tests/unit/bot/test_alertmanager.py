@@ -12,7 +12,7 @@ from aiohttp import web
 from agent.setting import Secret
 from bot.config.hooks import HookConfig
 from bot.hooks.events import HookEvent, read_event
-from bot.hooks.signatures import check_signature
+from bot.service.hook_signatures import check_signature
 from tests.fakes import hook_payloads
 from tests.support.alertmanager import alertmanager, needs_alertmanager
 

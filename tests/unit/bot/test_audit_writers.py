@@ -117,6 +117,7 @@ READS = {
     "check", "status", "dead list", "pair list", "key list", "skills list", "skills diff", "mcp list",
     "audit verify", "audit head", "permissions try", "why", "trace", "logs", "top",
     "help", "version", "completion", "slack manifest",
+    "relay",  # it has no database: what it hands over has its rows where it is stored
 }  # fmt: skip
 EXEMPT = {
     "sandbox build": "it makes an image of the engine: nothing that Fawn keeps",

@@ -14,13 +14,12 @@ from aiohttp import ClientSession, TCPConnector
 
 from agent.messages import Author, Message, Origin, Thread
 from agent.setting import Secret
-from bot.config.hooks import HookConfig, Signature
+from bot.config.hooks import MAX_BODY_BYTES, HookConfig, Signature
 from bot.config.http import HttpConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.current import Current
 from bot.feature import Door
 from bot.hooks.endpoint import HookEndpoint
-from bot.hooks.events import MAX_BODY_BYTES
 from bot.hooks.posting import HookPoster
 from bot.http.listener import listening
 from bot.rights.access import AccessPolicy

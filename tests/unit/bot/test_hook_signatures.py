@@ -6,7 +6,7 @@ import pytest
 
 from agent.setting import Secret
 from bot.config.hooks import HookConfig, Signature
-from bot.hooks.signatures import TOLERANCE_SECONDS, BadSignature, check_signature
+from bot.service.hook_signatures import TOLERANCE_SECONDS, BadSignature, check_signature
 from bot.service.webhook_signature import sign_webhook
 
 NOW = 1_800_000_000.0

@@ -30,6 +30,7 @@ EXEMPT = {
     "memory.superseded_by": "another memory",
     "waiting_numbers.subject": "a digest of the question, its call and its options",
     "hand_overs.subject": "the same, of what was handed over alone",
+    "hook_groups.root": "a message of the bot that begins a thread",
     "web_files.name": "a file, which goes with its person",
     "outcomes.name": "a model, tool or skill",
     "outcome_errors.name": "the same",

@@ -15,14 +15,13 @@ import pytest
 from aiohttp import ClientSession
 
 from agent.setting import Secret
-from bot.config.hooks import HookConfig
+from bot.config.hooks import MAX_BODY_BYTES, HookConfig
 from bot.config.http import HttpConfig
 from bot.config.relay import RelayConfig, RelaySource
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.current import Current
 from bot.feature import Door
 from bot.hooks.endpoint import HookEndpoint
-from bot.hooks.events import MAX_BODY_BYTES
 from bot.http.listener import listening
 from bot.relay.server import MAX_TAKEN, Relay, Spool
 from bot.storage.database import Database, StorageError

@@ -33,9 +33,9 @@ from bot.schedules.command import begins_work
 from bot.schedules.feature import FEATURE
 from bot.schedules.firing import MAX_MADE_UP, fire_due, pause_and_say
 from bot.schedules.proposals import ProposalRefused, propose_schedule
-from bot.schedules.timing import next_time, parse_timing, times_after, times_until
 from bot.schedules.watches import describe_changes
 from bot.schedules.words import describe_next, describe_timing
+from bot.service.schedule_timing import next_time, parse_timing, times_after, times_until
 from bot.service.times import TimingError
 from bot.storage import audit, conversations, people, schedules
 from bot.storage.database import Database, Execute

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from bot.commands.background import cancel_task
 from bot.journey import questions
-from bot.schedules.timing import next_time
 from bot.service.schedule_changes import withdraw_fire
+from bot.service.schedule_timing import next_time
 from bot.storage import schedules, tasks
 from bot.storage.database import Execute
 from bot.storage.schedules import ScheduleRow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
@@ -17,8 +18,9 @@ from mcp.shared.auth import OAuthClientInformationFull
 from agent.mcp.connection import McpConnection, McpUnavailable
 from agent.mcp.settings import McpOAuthSettings, McpServerSettings
 from agent.mcp.sign_in import SignInFailed, SignInNotNeeded, sign_in
-from agent.mcp.tokens import TokenFile, TokenFolder
+from agent.mcp.tokens import TOKENS_FOLDER, TokenFile, TokenFolder
 from agent.setting import Secret
+from sandbox.disk.sealing import Sealer
 from tests.fakes.mcp_http import McpHttpServer
 from tests.fakes.mcp_oauth import OAuthMcpServer
 from tests.support.mcp_login import redirect_of
@@ -186,3 +188,26 @@ async def test_a_server_that_answers_everybody_needs_no_sign_in() -> None:
     async with McpHttpServer() as http:
         with pytest.raises(SignInNotNeeded):
             await sign_in(McpServerSettings("open", url=f"{http.base_url}/mcp"), REDIRECT, browser)
+
+
+async def test_tokens_lie_under_the_key_and_follow_a_new_one(guarded: OAuthMcpServer, tmp_path: Path) -> None:
+    """Whoever has the folder alone has no access; a service with the key signs in with what is there."""
+    settings = await signed_in(guarded, tmp_path)
+    [file] = (tmp_path / TOKENS_FOLDER).glob("*.json")
+    access = json.loads(file.read_text())["access_token"]
+    assert access
+    old, new = "an-old-key-of-32-characters-or-more", "a-new-key-of-32-characters-or-more!"
+    for keys in ([old], [new, old]):  # a key comes to what lay open, and then another one
+        assert TokenFile(TokenFolder(tmp_path, Sealer(keys)), settings).seal_anew()
+        assert access not in file.read_text()
+        assert not TokenFile(TokenFolder(tmp_path, Sealer(keys)), settings).seal_anew()
+    for sealer, works in ((Sealer([new]), True), (Sealer([old]), False), (Sealer(), False)):
+        connection = McpConnection(settings, tokens=TokenFolder(tmp_path, sealer))
+        try:
+            if works:
+                assert await note(connection, "sealed")
+            else:
+                with pytest.raises(McpUnavailable):
+                    await note(connection, "sealed")
+        finally:
+            await connection.close()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import mimetypes
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePath
 from urllib.parse import quote
@@ -41,6 +43,7 @@ from channels.shared.reply_writer import ReplyWriter
 
 MAX_UPLOAD_BYTES = 50 << 20  # Synapse's default; the server's own is asked for
 MAX_DOWNLOAD_BYTES = 100 << 20  # ours
+OFFER_SECONDS = 30.0  # after a question, in which its keycaps come or are left out
 ENCRYPTED_ROOM = {"type": "m.room.encryption", "state_key": "", "content": {"algorithm": MEGOLM}}
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
@@ -113,11 +116,12 @@ class MatrixChannel(PlatformChannel):
         return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread)))
 
     async def _offer_options(self, room: str, message: str, count: int) -> None:
-        """Put a keycap below a question for each option, as far as the rate limit has room: words answer it, too."""
-        for number in range(1, min(count, MAX_REACTIONS) + 1):
-            if not self._rate_limiter.try_acquire(room, Priority.STREAM):
-                return
-            await self._sender.react(room, message, f"{number}\ufe0f\u20e3")
+        """Put a keycap below a question for each option, if the rate limit has room soon: words answer it, too."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(OFFER_SECONDS):
+                for number in range(1, min(count, MAX_REACTIONS) + 1):
+                    await self._rate_limiter.acquire(room, Priority.STREAM)
+                    await self._sender.react(room, message, f"{number}\ufe0f\u20e3")
 
     def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:
         return RateLimitScope(self._rate_limiter, thread.chat, idempotent_posts=IDEMPOTENT_POSTS)

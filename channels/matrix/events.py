@@ -38,7 +38,7 @@ _FILES: Mapping[str, Literal["file", "image", "audio", "video"]] = {
 }
 _OTHER = {"m.sticker": STICKER, "m.poll.start": POLL, "org.matrix.msc3381.poll.start": POLL}
 _PERSON_LINK = re.compile(r"https://matrix\.to/#/(@[^\"'<>\s?]{3,255})")
-_FALLBACK = re.compile(r"(?:>[^\n]*\n)+\n?")  # the quote that old clients put before a reply
+_FALLBACK = re.compile(r"(?:>[^\n]*+\n)++\n?")  # the quote that old clients put before a reply
 _KEYCAP = re.compile(r"([1-9])\ufe0f?\u20e3")
 _SPOKEN = ("m.text", "m.emote", "m.notice")
 
@@ -246,13 +246,19 @@ def _text_without_mention(content: Json, me: MatrixAccount) -> tuple[str, bool]:
         name = text_of(content.get("filename"))
         body = body if name and name != body else ""
     if relation_of(content)[2]:
-        body = _FALLBACK.sub("", body, count=1) if body.startswith("> <") else body
+        body = _without_fallback(body)
     marks = dict_of(content.get("m.mentions"))
     named = marks.get("user_ids")
     mentioned = isinstance(named, list) and me.id in named
     if "m.mentions" not in content:  # of an old client
         mentioned = me.id in body or me.id in _PERSON_LINK.findall(text_of(content.get("formatted_body")))
     return _remove_mention(body, me).strip() if mentioned else body.strip(), mentioned
+
+
+def _without_fallback(body: str) -> str:
+    """Return a reply's text without the quote that old clients put before it."""
+    quoted = _FALLBACK.match(body) if body.startswith("> <") else None
+    return body[quoted.end() :] if quoted else body
 
 
 def _remove_mention(text: str, me: MatrixAccount) -> str:

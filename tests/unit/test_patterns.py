@@ -26,6 +26,8 @@ ACCEPTED = {  # the place of a pattern that is slow, or made at run time, and wh
     "channels/shared/ids.py:is_person": "forms of ids, fixed by the channels; reads one word",
     "channels/shared/ids.py:is_place": "forms of ids, fixed by the channels; reads one word",
     "channels/discord/events.py:_text_without_mention": "ids, without repetition",
+    "sandbox/docker/proxy_rules.py:_ROUTES": "one name; reads a path whose length h11 bounds",
+    "sandbox/docker/proxy_rules.py:_is_text": "forms fixed by the code; reads a setting of a bounded body",
     "sandbox/inside/search.py:find_lines": "the model's own; runs in the sandbox, within its time limit",
     "sandbox/inside/search.py:translate_glob": "the model's own; runs in the sandbox, within its time limit",
 }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from bot.__main__ import main
+from tests.support.forked_services import run_forked
 
 
 @pytest.mark.parametrize(
@@ -16,15 +18,14 @@ from bot.__main__ import main
         ["--config", "nowhere.yaml", "ask", "hello", "there"],
     ],
 )
-def test_the_configuration_may_be_named_before_the_command(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(words) == 2
-    assert "nowhere.yaml: cannot be read" in capsys.readouterr().err
+async def test_the_configuration_may_be_named_before_the_command(words: list[str], tmp_path: Path) -> None:
+    code, _out, errors = await run_forked(words, tmp_path, {}, b"")
+    assert code == 2
+    assert "nowhere.yaml: cannot be read" in errors
 
 
-def test_a_command_line_without_a_command_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_command_line_without_a_command_says_so(tmp_path: Path) -> None:
     for words in (["--config"], ["--config", "nowhere.yaml"], ["--config="]):
-        with pytest.raises(SystemExit):
-            main(words)
-        assert "usage: fawn" in capsys.readouterr().err
+        code, _out, errors = await run_forked(words, tmp_path, {}, b"")
+        assert code == 2
+        assert "usage: fawn" in errors

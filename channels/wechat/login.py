@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -21,7 +23,8 @@ SCANNED = N_("Scanned. Confirm it on your telephone …")
 CODE_OVER = N_("Nobody confirmed the code in time: run the set-up again.")
 WRONG_LOGIN = N_("the login is damaged: run `fawn setup wechat` again")
 SIGNED_IN = N_("signed in as {bot} for {person}; the start tries whether the login still counts")
-MAX_LOOKS = 20  # of up to 35 seconds
+MAX_SCAN_SECONDS = 480.0  # from the code to its confirmation
+LOOK_SECONDS = 1.0  # between two looks: once a code is scanned, the answers come at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ async def sign_in(show: Callable[[str], object], url: str = PUBLIC_URL) -> str:
         code = await api("get_bot_qrcode?bot_type=3", {"local_token_list": []}, repeatable=True)
         show(_(SCAN, link=code["qrcode_img_content"]))
         is_scanned = False
-        for _look in range(MAX_LOOKS):
+        until = time.monotonic() + MAX_SCAN_SECONDS
+        while time.monotonic() < until:
             state = await api.ask_code(str(code["qrcode"]))
             match state.get("status"):
                 case "confirmed":
@@ -69,6 +73,7 @@ async def sign_in(show: Callable[[str], object], url: str = PUBLIC_URL) -> str:
                     api.url = f"https://{state['redirect_host']}"
                 case "expired" | "verify_code_blocked" | "need_verifycode" | "binded_redirect":
                     break
+            await asyncio.sleep(LOOK_SECONDS)
     raise Refused(_(CODE_OVER))
 
 

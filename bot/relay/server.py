@@ -95,7 +95,7 @@ class Spool:
 
     def _write(self, id: int, source: str, raw: bytes) -> None:
         path = self._path(id, source)
-        part = path.with_suffix(".part")
+        part = path.with_name(f"{path.name}.part")  # no name of a delivery, whatever its source is called
         with part.open("wb") as file:
             file.write(raw)
             file.flush()

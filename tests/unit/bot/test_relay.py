@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import signal
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -243,3 +245,32 @@ async def test_a_relay_that_forges_is_refused_by_fawn(store: Database) -> None:
     await endpoint.take_relayed("removed", {}, b"{}", 1.0)
     rows = await store.run(lambda execute: execute("SELECT hook, reason FROM hook_refusals ORDER BY hook", {}))
     assert [(row["hook"], row["reason"]) for row in rows] == [("", "unknown_hook"), ("github", "bad_signature")]
+
+
+async def test_what_a_kill_left_half_written_is_no_delivery(tmp_path: Path) -> None:
+    """Its sender got no answer, and posts it again."""
+    spool = Spool(tmp_path, 1 << 20)
+    spool.open()
+    await spool.keep("part", {}, b"whole", 1.0)
+    [kept] = tmp_path.iterdir()
+    for name in (f"{kept.name}.part", "01795654452306407526.deploys.part"):
+        (tmp_path / name).write_bytes(b"hal")
+    again = Spool(tmp_path, 1 << 20)
+    assert again.open() == 1
+    assert [*tmp_path.iterdir()] == [kept]
+    assert [each["source"] for each in await again.read(await again.wait(["part"], 0.0))] == ["part"]
+
+
+async def test_a_kill_in_the_middle_of_a_write_leaves_no_delivery(tmp_path: Path) -> None:
+    folder = tmp_path / "relay"
+    program = (
+        "import asyncio, pathlib, resource, signal, sys\nfrom bot.relay.server import Spool\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\nresource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "async def main():\n    spool = Spool(pathlib.Path(sys.argv[1]), 1 << 20)\n    spool.open()\n"
+        "    await spool.keep('deploys', {}, bytes(5000), 1.0)\nasyncio.run(main())"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(folder))
+    assert await process.wait() == -signal.SIGXFSZ
+    assert [each.stat().st_size for each in folder.iterdir()] == [1000]
+    assert Spool(folder, 1 << 20).open() == 0
+    assert not [*folder.iterdir()]

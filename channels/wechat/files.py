@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.padding import PKCS7
 
 from agent.messages import Attachment
 from channels.base import OutcomeUnknown, Refused, TryLater
+from channels.shared.encrypted_files import decrypted
 from channels.shared.file_limits import CHUNK, no_longer_available
 from channels.wechat.api import WeChatApi
 
@@ -68,21 +69,13 @@ class WeChatFiles:
             f"{self._url}/download?encrypted_query_param={quote(str(media.get('encrypt_query_param', '')))}"
         )
         cipher = Cipher(algorithms.AES128(_key_of(media)), modes.ECB()).decryptor()  # noqa: S305 — WeChat's choice
-        padding = PKCS7(8 * BLOCK).unpadder()
         async with self._api.request("GET", url, allow_redirects=False) as answer:
             if 400 <= answer.status < 500:
                 raise no_longer_available("WeChat")
             if answer.status != 200:
                 raise OutcomeUnknown(f"WeChat's file server answered {answer.status}")
-            async for chunk in answer.content.iter_chunked(CHUNK):
-                if plain := padding.update(cipher.update(chunk)):
-                    yield plain
-        try:
-            plain = padding.update(cipher.finalize()) + padding.finalize()
-        except ValueError:
-            raise Refused("arrived damaged") from None
-        if plain:
-            yield plain
+            async for plain in decrypted(answer.content.iter_chunked(CHUNK), cipher, BLOCK):
+                yield plain
 
 
 def _key_of(media: dict[str, Any]) -> bytes:

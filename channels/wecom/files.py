@@ -12,12 +12,12 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 import orjson
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from cryptography.hazmat.primitives.padding import PKCS7
 
 from agent.messages import Attachment
 from channels.base import Refused, TryLater
 from channels.shared import file_limits
 from channels.shared.caches import LatestDict
+from channels.shared.encrypted_files import decrypted
 from channels.shared.http_client import HttpClient
 
 BLOCK = 32  # bytes, to which a file is padded: twice a block of AES
@@ -53,13 +53,5 @@ async def decrypt(chunks: AsyncIterator[bytes], key: str) -> AsyncGenerator[byte
         cipher = Cipher(algorithms.AES256(raw), modes.CBC(raw[:16])).decryptor()
     except (binascii.Error, ValueError):
         raise Refused("came with a key that cannot be used") from None
-    padding = PKCS7(8 * BLOCK).unpadder()
-    async for chunk in chunks:
-        if plain := padding.update(cipher.update(chunk)):
-            yield plain
-    try:
-        plain = padding.update(cipher.finalize()) + padding.finalize()
-    except ValueError:
-        raise Refused("arrived damaged") from None
-    if plain:
+    async for plain in decrypted(chunks, cipher, BLOCK):
         yield plain

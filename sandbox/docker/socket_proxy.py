@@ -105,7 +105,7 @@ class SocketProxy:
                 found = own_mounts_only(found, self._rules.data)
             return status, _packed(found)
         if call.kind == "program":
-            return await self._ask_about_program(call.subject)
+            return await self._program_of_sandbox(call.subject)
         return await self._change(call)
 
     async def _create(self, name: str, body: Mapping[str, Any]) -> Answer:
@@ -157,7 +157,8 @@ class SocketProxy:
             await self._ask("DELETE", f"/containers/{container}?v=1&force=1")
             raise CallRefused("a folder of the container is not below the data of the service")
 
-    async def _program_container(self, number: str) -> Answer:
+    async def _program_of_sandbox(self, number: str) -> Answer:
+        """Describe a program. Raises CallRefused for one that runs in no sandbox."""
         status, found = await self._look(f"/exec/{number}/json")
         if status != 200:
             return status, _packed(found)
@@ -166,13 +167,10 @@ class SocketProxy:
             raise CallRefused("this program runs in no sandbox")
         return 200, _packed(found)
 
-    async def _ask_about_program(self, number: str) -> Answer:
-        return await self._program_container(number)
-
     async def _run_program(self, client: HttpPeer, number: str) -> None:
         """Start the prepared command server and relay its bytes until one side ends."""
         async with asyncio.timeout(ENGINE_SECONDS):
-            status, answer = await self._program_container(number)
+            status, answer = await self._program_of_sandbox(number)
             if status != 200:
                 await _respond(client, status, answer)
                 return

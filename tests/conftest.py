@@ -33,7 +33,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def process_settings_restored() -> Iterator[None]:
     """Undo what `fawn` sets for its whole process, where a test calls it in this one."""
     mask, thresholds = os.umask(0o077), gc.get_threshold()

@@ -375,6 +375,25 @@ async def test_a_cut_stream_goes_on_and_a_late_one_has_the_same_frames_once(star
         assert [*shown_texts(next_ones).values()] == ["two"]
 
 
+async def test_a_page_that_is_loaded_anew_has_the_run_that_its_old_stream_read_to_the_end(start: Start) -> None:
+    """Browsers close the stream of a page that was left when they like, with the same channels as the new one."""
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    await until(lambda: bool(address_of(service)), what="the listener")
+    body: Json = {"channels": ["messages", "lifecycle"]}
+    old, new = list[Json](), list[Json]()
+    async with client_of(service, key) as client, asyncio.timeout(SECONDS):
+        await start_run(client, ask(text="one"))
+        reading = asyncio.create_task(read_frames(client, body, old, lambda _frame: False))
+        await until(lambda: len([each for each in old if is_end(each)]) == 1, what="the first end")
+        await start_run(client, ask(text="two"))
+        await until(lambda: len([each for each in old if is_end(each)]) == 2, what="the second end")
+        await read_frames(client, body, new, is_end)
+        reading.cancel()
+        await asyncio.wait([reading])
+    assert [*shown_texts(new).values()] == ["two"]
+
+
 async def test_a_stream_of_a_thread_goes_on_over_a_restart(start: Start) -> None:
     service = await start(http=HTTP)
     key = await add_key(service, "ci", "telegram/7")

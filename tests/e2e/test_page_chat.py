@@ -23,7 +23,8 @@ async def test_an_answer_is_tried_again_and_a_message_is_edited_and_sent_again(p
     await service.quiet()
     texts = [text for (text,) in service.rows("SELECT text FROM transcript WHERE kind='text' ORDER BY id")]
     assert texts == ["the first try", "the first try"]
-    assert await tab.count(".foot button[aria-label='Try again']") == 1, "only the latest answer is tried again"
+    again = "document.querySelectorAll(\".foot button[aria-label='Try again']\").length === 1"
+    await tab.until(again, what="only the latest answer to be tried again")
     await tab.click(".bubble-tools button[aria-label='Edit and send again']")
     written = await tab.eval("document.querySelector('#text').value")
     assert "the first try" in written

@@ -62,5 +62,6 @@ async def running(
         await until(connected, seconds=20, what="the client's connection")
         yield Client(process)
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.wait()

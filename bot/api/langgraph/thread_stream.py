@@ -1,7 +1,8 @@
 """Tell what happens in a thread as frames, over all of its runs: the newer protocol of LangGraph's clients.
 
 A client asks `since` the number of a frame, or for what runs now. It may also have begun a run that ended before it
-asked: such a run is told once for each set of channels, because some clients open a stream for each.
+asked: such a run is told until a client that read its end has left. Clients skip frames that they know, but one that
+opens a new stream to begin another run would take the end of this one for the end of that.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class ToldEnds:
-    """To which sets of channels the end of the latest run of a thread was told."""
+    """To which sets of channels the end of the latest run of a thread was told, by streams that are closed since."""
 
     _told: OrderedDict[str, tuple[int, set[frozenset[str]]]] = field(default_factory=OrderedDict)
 
@@ -87,6 +88,7 @@ class ThreadStream:
     recent: RecentRuns
     told: ToldEnds
     _after: int = 0  # the latest run that was told to its end
+    _told: int = 0  # the same, where its end was sent
     _reader: RunReader | None = None
     _frames: RunFrames | None = None
 
@@ -102,6 +104,8 @@ class ThreadStream:
                 await self.stream.wait()
         finally:
             self._leave()
+            if self._told:  # only now: a page that was loaded anew asks for the same while its old stream is open
+                self.told.add(self.thread, self._told, self.filter.channels)
 
     def _find_begin(self, execute: Execute, now: float) -> int:
         """Return the last run that the client knows, or does not ask for."""
@@ -117,6 +121,8 @@ class ThreadStream:
     def _is_wanted(self, execute: Execute, run: RunRow, now: float) -> bool:
         if run.state in IN_PROGRESS:
             return True
+        if any(is_streamed(row.key) for row in inbox.pending_rows(execute, run.conversation, RUNS_AT_ONCE)):
+            return False  # the client has just begun the next one, and would take the end of this one for its end
         begun = inbox.find_row(execute, run.id)
         fresh = run.finished is not None and now - run.finished < FRESH_SECONDS
         told = self.told.has(self.thread, run.id, self.filter.channels)
@@ -161,8 +167,8 @@ class ThreadStream:
         if end is not None:
             state = await self._read(partial(shapes.values, thread=self.thread))
             asked = state.pop("__interrupt__", [])
+            self._told = row.id  # first: clients leave at the last frame
             await self._send(frames.end(finished, state, asked, end))
-            self.told.add(self.thread, row.id, self.filter.channels)
         self._leave()
 
     async def _values(self) -> Json:

@@ -27,8 +27,6 @@ SHIFT = "UPDATE audit SET seq=-seq WHERE seq>=4; UPDATE audit SET seq=1-seq WHER
 INSERT = """UPDATE audit SET seq=-seq WHERE seq>=4; UPDATE audit SET seq=1-seq WHERE seq<0;
     INSERT INTO audit VALUES (4, '{}', zeroblob(32))"""
 
-pytestmark = pytest.mark.usefixtures("process_settings_restored")  # `main` runs in this process
-
 
 class Log:
     """A database with an audit, which tests write and damage, and the program that reads it."""

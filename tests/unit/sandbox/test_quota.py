@@ -18,6 +18,7 @@ from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.quota import QuotaProvider
 from sandbox.disk.usage import DiskUsage, delete_newest, measure_usage
 from sandbox.settings import SandboxSettings
+from tests.fakes.server import until
 from tests.support.engines import docker_provider, docker_settings, need_bubblewrap, unprivileged
 
 MB = 1 << 20
@@ -41,11 +42,18 @@ async def watched(
 ) -> AsyncIterator[QuotaProvider]:
     """A quota of 40 MB."""
     disk = QuotaProvider(inner, ConversationFolders(root, mb), files)
-    watching = asyncio.create_task(disk.watch(), name="watch")
-    yield disk
-    watching.cancel()
-    await asyncio.wait([watching])
-    assert watching.cancelled()
+    async with watching(disk):
+        yield disk
+
+
+@asynccontextmanager
+async def watching(disk: QuotaProvider) -> AsyncIterator[None]:
+    """Its readings of the disk, until the block ends."""
+    task = asyncio.create_task(disk.watch(), name="watch")
+    yield
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
 
 
 def grow(name: str, mb: int) -> str:
@@ -86,13 +94,17 @@ async def test_a_sandbox_over_its_limit_is_stopped_and_others_continue(inner: Sa
 
 
 async def test_a_burst_between_two_readings_is_deleted(inner: SandboxProvider, tmp_path: Path) -> None:
-    async with watched(inner) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
-        with pytest.raises(SandboxError, match=r"Deleted the newest files: outputs/x\d \(30.0 MB\), outputs/x\d"):
-            await sandbox.run(
-                ShellCommand("for i in 1 2 3; do fallocate -l 30M ../outputs/x$i; done; fallocate -l 1M y; sleep 20")
-            )
+    burst = ShellCommand("for i in 1 2 3; do fallocate -l 30M ../outputs/x$i; done; fallocate -l 1M y; sleep 20")
+    last = tmp_path / "a" / "workspace" / "y"
+    disk = QuotaProvider(inner, ConversationFolders(Path(), 40), 10_000)
+    async with disk.acquire("a", tmp_path / "a") as sandbox:
+        running = asyncio.create_task(sandbox.run(burst))
+        await until(last.exists, what="all of the burst")
+        async with watching(disk):
+            with pytest.raises(SandboxError, match=r"Deleted the newest files: outputs/x\d \(30.0 MB\), outputs/x\d"):
+                await running
         assert (await measure_usage([tmp_path / "a"])).size < 40 * MB
-        assert (tmp_path / "a" / "workspace" / "y").exists()  # the largest was deleted, and no more than necessary
+        assert last.exists()  # the largest was deleted, and no more than necessary
 
 
 async def test_background_writers_are_stopped_too(inner: SandboxProvider, tmp_path: Path) -> None:

@@ -92,25 +92,29 @@ class FileEndpoints:
         """Return a file of the caller, also one that is on its way still. Raises HttpProblem."""
         find = partial(_find_file, caller=caller, id=id, data_dir=self.door.current.config.data_dir)
         for _attempt in range(2):  # it may be delivered in between
-            row, path = await self.door.store.run(find, durable=False)
-            path = path or self.files.path(id)
-            if await asyncio.to_thread(path.is_file):
-                return row, path
+            row, copy = await self.door.store.run(find, durable=False)
+            for path in filter(None, (self.files.path(id), copy)):
+                if await asyncio.to_thread(path.is_file):
+                    return row, path
         raise HttpProblem(410, "gone", "The file is not kept any more.", "Ask for it again in the thread.")
 
 
 def _find_file(execute: Execute, caller: Caller, id: str, data_dir: Path) -> tuple[WebFileRow, Path | None]:
-    if row := web_files.find_file(execute, id, caller.author.id):
+    """Return a file, and its copy where it is on its way: the row of a file is there before its bytes."""
+    row, named = web_files.find_file(execute, id, caller.author.id), web_files.parse_run_file(id)
+    if not named:
+        if row is None:
+            raise not_found("file")
         return row, None
-    if not (named := web_files.parse_run_file(id)):
-        raise not_found("file")
     run, number = named
-    _found, _row, thread = read_models.read_run(execute, caller, run)
+    if row is None:
+        _found, _row, thread = read_models.read_run(execute, caller, run)
     file = undelivered_file(execute, data_dir, run, number)
-    if file is None:
+    if row is None and file is not None:
+        row = WebFileRow(id, f"{thread}", caller.author.id, file.name, file.size, file.caption, time.time())
+    if row is None:
         raise not_found("file")
-    row = WebFileRow(id, f"{thread}", caller.author.id, file.name, file.size, file.caption, time.time())
-    return row, file.path
+    return row, file.path if file else None
 
 
 def _headers(row: WebFileRow, *, inline: bool, framed: bool) -> dict[str, str]:

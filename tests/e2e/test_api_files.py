@@ -93,6 +93,25 @@ async def test_files_go_to_the_agent_and_come_back(start: Start) -> None:
             assert (await get(client, f"/v1/files/{id}"))[0] == 404, id
 
 
+@pytest.mark.usefixtures("bubblewrap")
+async def test_a_file_can_be_downloaded_while_it_is_on_its_way(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    async with client_of(service, key) as client:
+        (service.data / "web").write_bytes(b"")  # no file can be kept in it
+        _status, sent = await post(
+            client, "/v1/threads/t/messages", {"text": ask(steps=[bash("echo 42 > /mnt/user-data/outputs/n.txt")])}
+        )
+        run = await finished_run(client, sent["id"])
+        await until(lambda: service.rows("SELECT 1 FROM web_files"), 30, "the row of the file")
+        [file] = run["files"]
+        assert (await download(client, file["url"]))[:2] == (200, b"42\n")
+        (service.data / "web").unlink()
+        await service.quiet(60)
+        assert [path.read_bytes() for path in web_files(service.data)] == [b"42\n"]
+        assert (await download(client, file["url"]))[:2] == (200, b"42\n")
+
+
 async def test_the_same_form_twice_is_one_message_also_after_a_kill(start: Start) -> None:
     service = await start(http=HTTP)
     key = await add_key(service, "ci", "telegram/7")

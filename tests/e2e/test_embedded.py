@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from tests.e2e.test_probes import address_of
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import FakeTelegram
+from tests.support.ports import free_port
 from tests.support.service_process import Service, ask, bash
 
 ROOT = Path(__file__).parents[2]
@@ -60,13 +60,6 @@ async def read_answer(fawn: Fawn, text: str) -> Answer:
     found = [block async for block in fawn.ask(text)][-1]
     assert isinstance(found, Answer)
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 async def test_an_answer_goes_on_over_a_restart_of_the_service(start: Start) -> None:

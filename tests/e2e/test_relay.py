@@ -16,8 +16,8 @@ import aiohttp
 import yaml
 
 from bot.storage.migrate import migrate_database
-from tests.e2e.test_embedded import free_port
 from tests.fakes.server import until
+from tests.support.ports import free_port
 from tests.support.service_process import PROGRAM
 
 KEY, SECRET = "k" * 40, "the secret of the sender"

@@ -10,10 +10,11 @@ import pytest
 from tests.e2e.conftest import Start
 from tests.e2e.test_api import HTTP, add_key
 from tests.e2e.test_console import interrupt_ask
-from tests.e2e.test_embedded import QUESTION, free_port
+from tests.e2e.test_embedded import QUESTION
 from tests.e2e.test_probes import address_of
 from tests.fakes.server import until
 from tests.support.forked_services import run_forked
+from tests.support.ports import free_port
 from tests.support.service_process import Service, ask, bash
 
 

@@ -18,9 +18,17 @@ from tests.e2e.test_mcp import calls
 from tests.e2e.test_subagents import task
 from tests.fakes.mcp_http import McpHttpServer
 from tests.fakes.model import FakeModel
-from tests.fakes.otlp import FakeCollector, FakeLangfuse, FakeLangSmith, attributes
+from tests.fakes.otlp import (
+    BinaryCollector,
+    FakeCollector,
+    FakeLangfuse,
+    FakeLangSmith,
+    ListeningCollector,
+    attributes,
+)
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.rotel import rotel
 from tests.support.service_process import Service, ask, bash
 
 ROOT = Path(__file__).parents[2]
@@ -197,6 +205,31 @@ async def test_one_id_finds_the_spans_the_rows_the_reply_and_the_log(
     code, text = await service.fawn("trace", "0" * 32)
     assert code == 1
     assert "there is no run" in text
+
+
+async def test_a_collector_of_others_sends_on_what_we_meant(
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+) -> None:
+    """Rotel takes every request, and what comes out of it as protobuf is span by span what the schema reads in ours."""
+    async with (
+        BinaryCollector() as behind,
+        rotel(tmp_path, behind.base_url) as address,
+        ListeningCollector(address) as before,
+    ):
+        service = await start(**traces(before, contents=True))
+        assert "takes them" in (await service.fawn("check"))[1]
+        steps = [bash("echo 'ä ✓'"), bash("exit 3"), {"calls": [task("look", text="seen")]}]
+        telegram.send(ask(steps=steps, text="the answer"))
+        await telegram.wait(JANE, "the answer")
+        await finished(service, before)
+        assert await service.stop() == 0
+        await until(lambda: len(behind.spans) >= len(before.spans), 20, "what Rotel sends on")
+    assert (before.refused, behind.refused) == ([], [])
+    sent, passed = ({each.span_id: each for each in place.spans} for place in (before, behind))
+    assert len(sent) >= 10
+    assert passed == sent
+    assert all(each in behind.resources for each in before.resources)
+    assert "ERROR" not in (tmp_path / "rotel.log").read_text()
 
 
 async def test_the_check_asks_the_collector(start: Start, collector: FakeCollector) -> None:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import aiohttp
 import orjson
 from aiohttp import web
 from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -30,6 +32,7 @@ class FakeCollector(LocalServer):
     """
 
     path = "/v1/traces"
+    encodings: tuple[str, ...] = ("application/json",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,6 +50,10 @@ class FakeCollector(LocalServer):
         """Return the refusal of a request without what this place wants in its headers."""
         return None
 
+    async def taken(self, _body: bytes) -> bool:
+        """Do what this place does with spans that it understood; False refuses them."""
+        return True
+
     def named(self, beginning: str) -> list[Span]:
         """Return the spans whose name begins so."""
         return [span for span in self.spans if span.name.startswith(beginning)]
@@ -59,20 +66,53 @@ class FakeCollector(LocalServer):
         if self.busy:
             self.busy -= 1
             return web.Response(status=503, headers={"Retry-After": "1"})
-        if request.content_type != "application/json":
+        if request.content_type not in self.encodings:
             return web.Response(status=415)
+        body = await request.read()
         try:
-            export = ParseDict(_with_bytes(orjson.loads(await request.read())), ExportTraceServiceRequest())
+            if request.content_type == "application/json":
+                export = ParseDict(_with_bytes(orjson.loads(body)), ExportTraceServiceRequest())
+            else:
+                export = ExportTraceServiceRequest.FromString(body)
             spans = [span for each in export.resource_spans for scope in each.scope_spans for span in scope.spans]
             for span in spans:
                 _check(span)
-        except (ParseError, ValueError) as error:
+        except (ParseError, DecodeError, ValueError) as error:
             self.refused.append(str(error))
             return web.json_response({"code": 3, "message": str(error)}, status=400)
         self.spans += spans
         self.resources += [attributes(each.resource) for each in export.resource_spans]
+        if not await self.taken(body):
+            return web.Response(status=400)
+        if request.content_type != "application/json":
+            return web.Response(content_type=request.content_type)
         partial = {"rejectedSpans": str(self.rejects), "errorMessage": "no"} if self.rejects else None
         return web.json_response({"partialSuccess": partial} if partial else {})
+
+
+class BinaryCollector(FakeCollector):
+    """Takes what collectors send on: the same schema in protobuf's own encoding."""
+
+    encodings = ("application/x-protobuf",)
+
+
+class ListeningCollector(FakeCollector):
+    """Gives each request unchanged to another collector at `forward_to`, whose verdict counts."""
+
+    def __init__(self, forward_to: str) -> None:
+        super().__init__()
+        self._forward_to = forward_to
+
+    async def taken(self, body: bytes) -> bool:
+        headers = {"Content-Type": "application/json"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(self._forward_to, data=body, headers=headers) as answer,
+        ):
+            said = await answer.text()
+        if answer.status != 200:
+            self.refused.append(f"{answer.status} {said}")
+        return answer.status == 200
 
 
 class FakeLangfuse(FakeCollector):

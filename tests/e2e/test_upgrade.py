@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shutil
 import sqlite3
 import subprocess
 import sys
+import tarfile
 from contextlib import closing
 from pathlib import Path
 
@@ -16,8 +18,13 @@ import pytest
 
 from bot.config.loader import load_config
 from bot.storage import migrate
+from tests.fakes.model import FakeModel
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support import released_data
 from tests.support.forked_services import ROOT, run_forked
+from tests.support.service_process import Service, ask, bash, said
 
+OLD_DATA = sorted(released_data.FOLDER.glob("fawn-*.tar.gz"))
 IDENTITY = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.com"}
 IDENTITY |= {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.com"}
 
@@ -90,6 +97,56 @@ async def run_version(program: Path, folder: Path, *words: str) -> tuple[int, st
     )  # fmt: skip
     said, _ = await process.communicate()
     return process.returncode or 0, said.decode()
+
+
+def test_every_released_version_left_its_data() -> None:
+    """A version with a date in CHANGELOG.md is one that somebody may have."""
+    released = re.findall(r"(?m)^## (\S+) \(\d{4}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text("utf-8"))
+    assert {f"fawn-{version}.tar.gz" for version in released} <= {file.name for file in OLD_DATA}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("archive", OLD_DATA, ids=lambda file: file.name.removesuffix(".tar.gz"))
+@pytest.mark.parametrize("way", ["start", "restore"])
+async def test_data_of_a_released_version_goes_on(
+    archive: Path, way: str, telegram: FakeTelegram, model: FakeModel, tmp_path: Path
+) -> None:
+    """Its open turn ends, its conversation goes on, its audit is whole, and its keys and schedules are there."""
+    telegram.go_on_after(1000)
+    service = Service(tmp_path, telegram, model, released_data.SETTINGS)
+    if way == "restore":
+        code, text = await service.fawn("restore", str(archive))
+        assert code == 0, text
+    else:
+        with tarfile.open(archive) as saved:
+            saved.extractall(service.data, filter="tar")
+        service.data.chmod(0o700)
+    old = revision_of(service.data)
+    await service.start()
+    try:
+        await telegram.wait(JANE, released_data.WORKING, seconds=60)
+        assert revision_of(service.data) == migrate.head_revision()
+        kept = [*service.data.glob(f"backups/fawn-{old}-*.db")]
+        assert bool(kept) == (old != migrate.head_revision())
+
+        telegram.send(ask(steps=[bash("cat notes")], text="the next answer"))
+        await telegram.wait(JANE, "the next answer", seconds=60)
+        await service.quiet()
+        asked = json.dumps(model.requests()[-1].messages)
+        assert released_data.FIRST in asked, "the agent knows what was said before"
+        assert asked.count(released_data.WRITTEN) >= 2, "the file is there: its words came back from the sandbox"
+        exported = (await service.fawn("export", f"telegram/123456/{JANE}/"))[1]
+        for words in (released_data.FIRST, released_data.WORKING, "the next answer"):
+            assert exported.count(words) >= 1
+        assert said(telegram, JANE).count(released_data.WORKING) == 1
+        telegram.send("/schedule")
+        await telegram.wait(JANE, released_data.READ)
+        assert "script" in (await service.fawn("key", "list"))[1]
+        code, text = await service.fawn("audit", "verify")
+        assert code == 0, text
+    finally:
+        assert await service.stop() == 0
+    assert "Traceback" not in service.log()
 
 
 def revision_of(data: Path) -> str:

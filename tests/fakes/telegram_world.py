@@ -101,6 +101,12 @@ class World:
         self.pushed: dict[int, float] = {}  # update id → time.monotonic() when it came up
         self.latest: Json = {}  # the last update that came up
         self._update_ids = itertools.count(1000)
+        self._first_message = 1  # of each chat
+
+    def go_on_after(self, others: int) -> None:
+        """Count as if there had been so many updates, and messages in each chat, before this server's."""
+        self._update_ids = itertools.count(1000 + others)
+        self._first_message = 1 + others
 
     def wake(self) -> None:
         """Called after every push: a waiting poll should look again."""
@@ -126,7 +132,8 @@ class World:
             kind: Literal["private", "group", "supergroup"] = "private"
             if chat_id < 0:
                 kind = "supergroup" if chat_id < -1_000_000_000_000 else "group"
-            self.chats[chat_id] = Chat(chat_id, kind, "" if chat_id > 0 else f"Team {-chat_id}")
+            title = "" if chat_id > 0 else f"Team {-chat_id}"
+            self.chats[chat_id] = Chat(chat_id, kind, title, ids=itertools.count(self._first_message))
         return self.chats[chat_id]
 
     def forum(self, chat_id: int, *topics: int) -> Chat:

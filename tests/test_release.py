@@ -15,6 +15,8 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from bot.service.version import VERSION
+
 ROOT = Path(__file__).parents[1]
 PINS = {
     (name.lower(), version)
@@ -22,6 +24,9 @@ PINS = {
         r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE
     )
 }
+
+
+SCRIPT = runpy.run_path(str(ROOT / "packaging" / "release"))
 
 
 def release(target: Path, umask: int = 0o022, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -91,9 +96,19 @@ def test_what_is_no_release_is_refused(tmp_path: Path) -> None:
     assert (done.returncode, "is not empty (old.whl)" in done.stderr) == (1, True)
 
 
-# ---------------------------------------------------------------- images
+def test_a_version_leaves_data_for_those_after_it() -> None:
+    """Of the schema that it has: it is written again where a migration came later."""
+    file = ROOT / f"tests/support/released/fawn-{VERSION}.tar.gz"
+    with tarfile.open(file) as saved:
+        assert "fawn.db" in saved.getnames()
+    check_data = SCRIPT["check_data"]
+    with pytest.raises(SCRIPT["NotReleased"], match=r"of an earlier commit \(schema \d{4}, not 9999\): python -m"):
+        check_data(file, "9999")
+    with pytest.raises(SCRIPT["NotReleased"], match=r"there is no fawn-9\.tar\.gz with the data of this version"):
+        check_data(file.with_name("fawn-9.tar.gz"), "9999")
 
-SCRIPT = runpy.run_path(str(ROOT / "packaging" / "release"))
+
+# ---------------------------------------------------------------- images
 
 
 def test_the_sbom_of_an_image_is_valid_and_complete() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from packaging.markers import default_environment
 
 from bot.service.version import VERSION
 
@@ -123,6 +124,25 @@ def test_the_sbom_of_an_image_is_valid_and_complete() -> None:
     assert found["metadata"]["timestamp"] == "2026-01-01T00:00:00Z"
     assert len(found["components"]) == len(lock) - 1 + 3
     assert len({each["bom-ref"] for each in found["components"]}) == len(found["components"])
+
+
+def test_wheels_of_an_image_are_those_for_its_python() -> None:
+    """Debian's 3.11.2 takes another soupsieve than the 3.11.7 that may build the image: pip judges by its own."""
+    image = runpy.run_path(str(ROOT / "packaging" / "image"))
+    here = json.loads(subprocess.run([sys.executable, "-c", image["LOOK"]], capture_output=True, check=True).stdout)
+    assert here == {**default_environment(), "platform_version": here["platform_version"]}
+    lock = "".join(
+        f"soupsieve=={version} ; python_full_version {mark} '3.11.5' \\\n    --hash=sha256:{'0' * 64}\n    # via x\n"
+        for version, mark in (("2.10", "<"), ("4.1.3", ">="))
+    )
+    lock += (ROOT / "requirements.lock").read_text("utf-8")
+    chosen = {}
+    for version in ("3.11.2", "3.11.7"):
+        lines = [*image["pins_for"]({**here, "python_full_version": version}, lock)]
+        chosen[version] = {line.partition(" ")[0] for line in lines}
+        assert all(re.fullmatch(r"\S+==\S+( --hash=sha256:[0-9a-f]{64})+\n", line) for line in lines)
+    assert len(chosen["3.11.2"]) == len(chosen["3.11.7"]) > 50
+    assert chosen["3.11.2"] ^ chosen["3.11.7"] == {"soupsieve==2.10", "soupsieve==4.1.3"}
 
 
 def test_an_image_with_a_package_that_no_lock_names_is_refused() -> None:

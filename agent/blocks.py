@@ -195,6 +195,7 @@ class Done:
     usage: Usage = field(default_factory=Usage)
 
 
+THINKING_STEP = "thinking:"  # begins the id of a step that is no tool call: the reasoning of the answer behind it
 NOTED_STEP = "heard:"  # begins the id of a step that is no tool call: it shows that a message arrived
 ANSWERED_PART = "answered"  # of a Text that lists the answers while other questions stay open
 HINT_MARK = "\ufdd0"  # a noncharacter, which no text of a person or model contains

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from agent.background import BackgroundWork
-from agent.blocks import Approve, Ask
+from agent.blocks import Approve, Ask, Step
 from agent.expected_cost import CostHistory
 from agent.exposure import Exposure
 from agent.memory.visibility import LinkKind, MemoryKind, MemoryScope
@@ -98,6 +98,7 @@ class Turn:
     worker: str = ""  # the kind of sub-agent that works for `agent` in the background; "" = `agent` itself
     answers: tuple[Answer, ...] = ()
     fresh: bool = False
+    begun: tuple[Step, ...] = ()  # steps of sub-agents that an earlier attempt began
     merge_window_seconds: float = 0.2  # how long text deltas are merged
     may_use_model: Callable[[str], bool] = lambda model: True  # whether it may answer the requester
 

@@ -14,7 +14,19 @@ from typing import Any, Literal
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
 
-from agent.blocks import ALLOW_HERE, APPROVAL_OPTIONS, Approve, Ask, Block, File, Notice, Plan, Step, Text
+from agent.blocks import (
+    ALLOW_HERE,
+    APPROVAL_OPTIONS,
+    THINKING_STEP,
+    Approve,
+    Ask,
+    Block,
+    File,
+    Notice,
+    Plan,
+    Step,
+    Text,
+)
 from agent.context import TurnContext
 from agent.exposure import OUTWARD
 from agent.models.reasoning import thinking_of
@@ -36,9 +48,12 @@ UNKNOWN_TOOL_TITLE = N_("Using {tool}")
 
 
 class EventMapper:
-    """Maps the events of one turn; keeps what the turn has shown."""
+    """Maps the events of one turn; keeps what the turn has shown.
 
-    def __init__(self, context: TurnContext, traits: Mapping[str, ToolTraits]) -> None:
+    `begun` are steps of sub-agents that an earlier process began: they go on, or their sub-agents begin others.
+    """
+
+    def __init__(self, context: TurnContext, traits: Mapping[str, ToolTraits], begun: Sequence[Step] = ()) -> None:
         self.asks: list[Ask | Approve] = []
         self._context = context
         self._traits = traits
@@ -47,7 +62,8 @@ class EventMapper:
         self._plan: Plan | None = None
         self._texts: dict[str, str] = {}
         self._part = ""
-        self._steps: dict[str, Step] = {}
+        self._steps: dict[str, Step] = {step.id: step for step in begun}
+        self._left = set(self._steps)  # of `begun`, those that nothing has told of
         self._lines: dict[str, int] = {}
         self._thinking: Step | None = None  # that is running
         self._thought: list[str] = []
@@ -80,6 +96,7 @@ class EventMapper:
             messages = [m for part in _update_parts(update) for m in part.get("messages") or ()]
             yield from presented_files(messages)
             if node == "model" and messages and isinstance(messages[-1], AIMessage):
+                yield from self._stop_left(scope)
                 calls = [call for call in messages[-1].tool_calls if call["name"] not in self._asking]
                 yield from self.begin_calls(calls, scope, task)
                 yield from (self._task_step(task, make_step("", call, self._traits).title) for call in calls[-1:])
@@ -89,6 +106,12 @@ class EventMapper:
     def _task_step(self, task: str, now: str) -> Step:
         known = self._steps.get(task) or Step(task, TASK_TOOL)
         return replace(known, progress=now)
+
+    def _stop_left(self, scope: str) -> Iterator[Step]:
+        """Show as stopped what a sub-agent had begun before a restart, and does not take up again."""
+        for id in sorted(each for each in self._left if each.startswith(scope)):
+            self._left.discard(id)
+            yield replace(self._steps[id], state="stopped", progress="")
 
     def begin_calls(self, calls: Sequence[ToolCall], scope: str = "", parent: str = "") -> Iterator[Step]:
         """Show tool calls as running. Call ids are unique within their graph only: `scope` tells graphs apart."""
@@ -114,7 +137,7 @@ class EventMapper:
         if text := thinking_of(chunk):
             self._thought.append(text)
             if self._thinking is None:
-                self._thinking = Step(f"thinking:{chunk.id}", _("Thinking"), thinking=True)
+                self._thinking = Step(f"{THINKING_STEP}{chunk.id}", _("Thinking"), thinking=True)
                 yield self._thinking
         elif chunk.text or chunk.tool_call_chunks:
             yield from self._end_thinking()
@@ -158,6 +181,7 @@ class EventMapper:
         for message in messages:
             if isinstance(message, ToolMessage) and message.name not in self._asking:
                 id_ = f"{scope}{message.tool_call_id}"
+                self._left.discard(id_)
                 yield replace(end_step(id_, message, self._steps.get(id_)), parent=parent)
 
     def map_interrupts(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask | Approve]:

@@ -107,7 +107,7 @@ class Agent:
         Run each turn in its own task: it sets a context variable.
         """
         MERGE_WINDOW_SECONDS.set(turn.merge_window_seconds)
-        mapper = EventMapper(context, self._tools)
+        mapper = EventMapper(context, self._tools, turn.begun)
         context.meter.root.conversation = turn.conversation
         failed: Failed | None = None
         try:

@@ -12,6 +12,7 @@ from bot.api.recent_runs import FedRun
 from bot.current import Current
 from bot.http.event_stream import SlowReader
 from bot.journey.feed import SUSPENDED, Ended
+from bot.journey.transcript import with_thoughts
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,8 @@ async def recall(live: FedRun, current: Current) -> View:
     if job.resumed and not job.answers:
         try:
             async with current.use_agent() as agent:
-                for block in await agent.recall(job.conversation, {each.key for each in job.messages}):
+                found = await agent.recall(job.conversation, {each.key for each in job.messages})
+                for block in with_thoughts(found, live.feed.thoughts):
                     view.add(block)
         except Exception:  # the boundary of one reader, who then sees this attempt only
             log.exception("events.not_recalled run=%d", job.run)

@@ -34,6 +34,7 @@ from bot.storage import (
     languages,
     outbox,
     quoted,
+    run_steps,
     runs,
     sent_messages,
     tool_calls,
@@ -432,6 +433,8 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
     audit.record(execute, event)
     if ending.has_ledger or not job.fresh:
         tool_calls.forget_calls(execute, job.conversation)
+    if ending.state is not RunState.WAITING:  # the answer to its question goes on with its steps
+        run_steps.forget_steps(execute, job.conversation)
     return parts
 
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from agent.blocks import Block, Done, View
+from agent.blocks import Block, Done, Step, View
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class RunFeed:
 
     def __init__(self, *readers: Callable[[Block], None]) -> None:
         self.view = View()
+        self.thoughts: tuple[Step, ...] = ()  # the reasoning of an earlier attempt, which no checkpoint has
         self.state = ""  # how the run ended in this process
         self.began = time.time_ns() // 1_000_000  # names this execution of the run: numbers of another one mean nothing
         self._readers = [*readers]

@@ -57,6 +57,7 @@ class RunningTurn:
     has_unread: bool = False  # there may be messages that it has not read
     stopped_by: str = ""
     suspending: bool = False
+    begun_steps: tuple[Step, ...] = ()  # of sub-agents, that an earlier attempt did not end
     _news: asyncio.Future[None] | None = None  # done when the next message arrives
 
     def message_arrived(self, message: Message) -> None:
@@ -91,8 +92,10 @@ class RunningTurn:
             self.work.cancel()
 
 
-def make_turn(job: ClaimedRun, inputs: tuple[UserInput, ...], merge_window_seconds: float) -> Turn:
-    """Return what the agent must do for a run."""
+def make_turn(
+    job: ClaimedRun, inputs: tuple[UserInput, ...], merge_window_seconds: float, begun: tuple[Step, ...] = ()
+) -> Turn:
+    """Return what the agent must do for a run. `begun` are steps of sub-agents that an earlier attempt began."""
     return Turn(
         conversation=job.conversation,
         inputs=inputs,
@@ -103,6 +106,7 @@ def make_turn(job: ClaimedRun, inputs: tuple[UserInput, ...], merge_window_secon
         worker=next((each.worker for each in job.messages if each.worker), ""),
         answers=job.answers,
         fresh=job.fresh,
+        begun=begun,
         merge_window_seconds=merge_window_seconds,
     )
 

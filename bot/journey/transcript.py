@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Literal, cast
 
-from agent.blocks import NOTED_STEP, Approve, Ask, Block, Notice, Step, Text, View
+from agent.blocks import NOTED_STEP, THINKING_STEP, Approve, Ask, Block, Notice, Step, Text, View
 from agent.messages import Message
 from bot.journey.artifacts import Artifacts
 from bot.journey.claimed_run import ClaimedRun
@@ -23,6 +24,8 @@ class TranscriptRecorder:
         self._job = job
         self._entries: dict[str, TranscriptEntry] = {}
         self._arrived: dict[str, float] = {}  # step of a message that joined the turn → when it was first shown
+        self._earlier: dict[str, TranscriptEntry] = {}  # steps of an earlier attempt, of which a message may tell
+        self.unsaved: dict[str, TranscriptEntry] = {}  # steps that have changed since the journal was written
 
     def add(self, block: Block) -> None:
         """Note a block of the running turn."""
@@ -35,15 +38,38 @@ class TranscriptRecorder:
             return
         before = self._entries.get(entry.item)
         if before and entry.kind is EntryKind.STEP:
-            ended = None if entry.state == "running" else round(entry.at - before.at, 3)
+            known = before.state == "running" and entry.item not in self._earlier
+            ended = before.seconds if entry.state == before.state else round(entry.at - before.at, 3) if known else None
             entry = replace(entry, at=before.at, seconds=ended)
         self._entries[entry.item] = entry
+        if entry.kind is EntryKind.STEP and entry != before:
+            self.unsaved[entry.item] = entry
 
-    def recall(self, blocks: Iterable[Block]) -> None:
-        """Add what an interrupted attempt of this run did, which the checkpoint holds and this process did not see."""
+    def take_unsaved(self) -> list[TranscriptEntry]:
+        """Return the steps that have changed since the last call."""
+        changed, self.unsaved = [*self.unsaved.values()], {}
+        return changed
+
+    def recall_steps(self, stored: Iterable[TranscriptEntry]) -> None:
+        """Add the steps of sub-agents that an interrupted attempt of this run did; know when its other steps were."""
+        for entry in stored:
+            self._earlier[entry.item] = entry
+            if entry.parent:
+                self._entries[entry.item] = entry
+
+    def recall(self, blocks: Sequence[Block]) -> None:
+        """Add what an interrupted attempt of this run did, which the checkpoint holds and this process did not see.
+
+        A text is as old as the step before it.
+        """
+        at, found = self._job.started, list[TranscriptEntry]()
         for block in blocks:
-            if entry := self._make_entry(block, self._job.started):
-                self._entries.setdefault(entry.item, entry)
+            if entry := self._make_entry(block, at):
+                known = self._earlier.get(entry.item)
+                at = max(at, known.at if known else at)
+                found.append(replace(entry, at=at, seconds=known.seconds if known else None))
+        for entry in found:
+            self._entries.setdefault(entry.item, entry)
 
     def _make_entry(self, block: Block, at: float) -> TranscriptEntry | None:
         match block:
@@ -112,6 +138,25 @@ class TranscriptRecorder:
             for number, file in enumerate(message.attachments)
         ]
         return [entry for entry in entries if entry.text]
+
+
+def step_of(entry: TranscriptEntry) -> Step:
+    """Return the step of an entry as it was shown."""
+    detail = entry.text if entry.text != entry.step_title else ""
+    id = entry.item.removeprefix("step:")
+    step = Step(id, entry.step_title, detail=detail, thinking=id.startswith(THINKING_STEP), parent=entry.parent)
+    return replace(step, state=cast('Literal["running", "done", "failed", "stopped"]', entry.state))
+
+
+def with_thoughts(blocks: Sequence[Block], thoughts: Sequence[Step]) -> list[Block]:
+    """Return recalled blocks with the reasoning before each answer, which no checkpoint has."""
+    found = list[Block]()
+    by_part = {step.id.removeprefix(THINKING_STEP): step for step in thoughts}
+    for block in blocks:
+        if isinstance(block, Text) and (thought := by_part.get(block.part)):
+            found.append(thought)
+        found.append(block)
+    return found
 
 
 def _text_item(part: str) -> str:

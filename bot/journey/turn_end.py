@@ -19,6 +19,7 @@ from bot.journey.feed import SUSPENDED, Feed
 from bot.journey.outbox import Outbox, files_payload
 from bot.journey.running_turn import RunningTurn
 from bot.journey.titles import enqueue_title
+from bot.journey.transcript import with_thoughts
 from bot.journey.turn_part import EndedTurn
 from bot.journey.turn_state import RunResult, TurnState
 from bot.rights.reservations import Budgets
@@ -60,6 +61,7 @@ class TurnEnd:
     async def record(self, live: RunningTurn, work: TurnState) -> None:
         """Record the end of a turn, and end what it used."""
         work.account.sandbox_seconds += work.sandbox.seconds + work.task_sandboxes.seconds
+        await work.journal.close()
         try:
             if live.suspending:
                 await self._suspend(live.job, work)
@@ -78,6 +80,7 @@ class TurnEnd:
     async def _suspend(self, job: ClaimedRun, work: TurnState) -> None:
         def suspend(execute: Execute) -> None:
             claims.suspend_run(execute, job)
+            work.journal.save(execute)
             for part in work.parts:
                 part.suspend(execute)
 
@@ -106,14 +109,15 @@ class TurnEnd:
         """Record the end of the run: in whole, or else as a failure without files, or else as little as possible."""
         for prepare in (self._whole, self._without_files, self._least):
             try:
-                await self._commit(live, work, await prepare(live.job, work))
+                await self._commit(live, work, await prepare(live, work))
                 break
             except Exception:  # the boundary of an end: one that cannot be recorded must not block its conversation
                 log.exception("turn.not_recorded ending=%s", prepare.__name__.strip("_"))
 
-    async def _whole(self, job: ClaimedRun, work: TurnState) -> RunResult:
+    async def _whole(self, live: RunningTurn, work: TurnState) -> RunResult:
+        job = live.job
         collected, before = await self._collect_artifacts(job, work)
-        await self._recall_attempts(job, work)
+        await self._recall_attempts(live, work)
         state = _run_state(work.view)
         asks = work.view.asks if state is RunState.WAITING else []  # a turn that stopped or failed waits for nothing
         answered: set[str] = set()
@@ -128,19 +132,20 @@ class TurnEnd:
         ending = RunEnding(state, tuple(asks), work.title, clean, asked, work.account.has_ledger)
         return RunResult(ending, final, collected, before, work.title_text, work.transcript)
 
-    async def _recall_attempts(self, job: ClaimedRun, work: TurnState) -> None:
+    async def _recall_attempts(self, live: RunningTurn, work: TurnState) -> None:
         """Add to the transcript, and to the steps of the final, what earlier attempts of the run did."""
+        job = live.job
         try:
             if job.resumed:
                 keys = {each.key for each in job.messages}
-                blocks = await work.agent.recall(job.conversation, keys)
+                blocks = with_thoughts(await work.agent.recall(job.conversation, keys), live.feed.thoughts)
                 work.transcript.recall(blocks)
                 if not job.answers:  # else an earlier run did them
                     work.view.steps = {b.id: b for b in blocks if isinstance(b, Step)} | work.view.steps
         except Exception:  # then the transcript has this attempt only
             log.exception("turn.not_recalled")
 
-    async def _without_files(self, job: ClaimedRun, work: TurnState) -> RunResult:
+    async def _without_files(self, live: RunningTurn, work: TurnState) -> RunResult:
         what = _("Something broke on my side when I stored this answer. It's logged.")
         what_to_do = _(
             "No files were sent. Ask me for them, or send {retry} to try again.", retry=command_hint("retry")
@@ -148,7 +153,7 @@ class TurnEnd:
         view = replace(work.view, asks=[], failed=Failed(what, what_to_do))
         return RunResult(RunEnding(RunState.FAILED, clean=False), view.final())
 
-    async def _least(self, job: ClaimedRun, work: TurnState) -> RunResult:
+    async def _least(self, live: RunningTurn, work: TurnState) -> RunResult:
         work.account.drop_unrecorded()  # not even its usage, which the log has
         return RunResult(RunEnding(RunState.FAILED, clean=False), View(failed=internal_fault()).final())
 

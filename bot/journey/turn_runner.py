@@ -28,6 +28,7 @@ from bot.journey.running_turn import (
     is_given_up,
     make_turn,
 )
+from bot.journey.step_journal import StepJournal
 from bot.journey.task_sandboxes import TaskSandboxes
 from bot.journey.transcript import TranscriptRecorder
 from bot.journey.turn_end import TurnEnd
@@ -131,17 +132,20 @@ class TurnRunner:
         uploads = Attachments(self._store, job.conversation, folder, limits, accepts, inspector=inspector)
         transcript = TranscriptRecorder(job)
         live.feed.add_reader(transcript.add)
+        journal = StepJournal(self._store, job, transcript)
+        live.feed.add_reader(journal.add)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._current)
         permissions = TurnPermissions(self._store, self._current, job)
         ask = StoredLiveQuestions(account, live, steering, limits, permissions)
         own = TaskSandboxes(self._provider, self._folders, job.conversation, folder)
         parts = [make(job, account) for make in self._parts]
         return TurnState(
-            agent, limits, account, uploads, steering, live.feed.view, transcript, ask, own, sandbox, parts
+            agent, limits, account, uploads, steering, live.feed.view, transcript, journal, ask, own, sandbox, parts
         )
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job
+        await work.journal.recall(live)
         live.stopped_by = live.stopped_by or job.stop_by
         if live.stopped_by or live.suspending:  # before it began
             raise asyncio.CancelledError
@@ -169,7 +173,7 @@ class TurnRunner:
         for part in work.parts:
             await part.prepare(context)
         inputs = await work.uploads.make_inputs(channel, job.messages)
-        turn = make_turn(job, inputs, channel.window if channel else 0.2)
+        turn = make_turn(job, inputs, channel.window if channel else 0.2, live.begun_steps)
         if not job.title:
             work.title = work.agent.title_at_once(job.messages[0].text)
             work.title_text = "" if work.title else job.messages[0].text

@@ -14,6 +14,7 @@ from bot.journey.attachments import Attachments
 from bot.journey.claimed_run import RunEnding
 from bot.journey.live_questions import StoredLiveQuestions
 from bot.journey.running_turn import Account, StoredSteering
+from bot.journey.step_journal import StepJournal
 from bot.journey.task_sandboxes import TaskSandboxes
 from bot.journey.transcript import TranscriptRecorder
 from bot.journey.turn_part import TurnPart
@@ -34,6 +35,7 @@ class TurnState:
     steering: StoredSteering
     view: View
     transcript: TranscriptRecorder
+    journal: StepJournal
     questions: StoredLiveQuestions
     task_sandboxes: TaskSandboxes
     sandbox: LazySandbox

@@ -247,7 +247,7 @@ def _delete_entries(execute: Execute, values: dict[str, object], *, private: boo
     """Delete some of what a conversation tells about a person's work; return how many rows."""
     chosen = [("transcript", _OWN_ENTRIES), ("transcript", _ANSWERS)]
     of_key = "SELECT {row} FROM {table} WHERE conversation=:key LIMIT :limit"
-    tables = ("ledger", *_WHOLE) if private else ("ledger",)
+    tables = ("ledger", "run_steps", *_WHOLE) if private else ("ledger", "run_steps")
     chosen += [(table, of_key.format(row=ROW_ID, table=table)) for table in tables]
     for table, rows in chosen:
         if deleted := execute(f"DELETE FROM {table} WHERE {ROW_ID} IN ({rows}) RETURNING 1", values):
@@ -291,6 +291,7 @@ def forget_in_conversation(
     )
     execute("DELETE FROM permission_grants WHERE conversation=:key AND channel=:channel AND person=:person", values)
     execute("DELETE FROM ledger WHERE conversation=:key", values)
+    execute("DELETE FROM run_steps WHERE conversation=:key", values)
     exposures.forget_words(execute, key)
     execute("DELETE FROM jobs WHERE key='title:' || :key", values)
     blank_messages(execute, _OF_CONVERSATION, values, counted)

@@ -83,5 +83,6 @@ def delete_conversation(execute: Execute, key: str) -> None:
     execute("DELETE FROM permission_grants WHERE conversation=:key", {"key": key})
     execute("DELETE FROM exposures WHERE conversation=:key", {"key": key})
     execute("DELETE FROM ledger WHERE conversation=:key", {"key": key})
+    execute("DELETE FROM run_steps WHERE conversation=:key", {"key": key})
     execute("DELETE FROM quoted WHERE conversation=:key", {"key": key})
     execute("UPDATE addresses SET conversation='' WHERE conversation=:key", {"key": key})

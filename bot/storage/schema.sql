@@ -839,9 +839,21 @@ CREATE TABLE channel_state (
     PRIMARY KEY (channel, item)
 );
 
+CREATE TABLE run_steps (
+    conversation TEXT NOT NULL,
+    item TEXT NOT NULL,
+    parent TEXT NOT NULL,
+    text TEXT NOT NULL,
+    step_title TEXT NOT NULL,
+    state TEXT NOT NULL,
+    at FLOAT NOT NULL,
+    seconds FLOAT,
+    PRIMARY KEY (conversation, item)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0108');
+INSERT INTO alembic_version VALUES ('0113');
 COMMIT;

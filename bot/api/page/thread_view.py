@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from agent.blocks import NOTED_STEP, Final, Step, View, spell_commands
+from agent.blocks import NOTED_STEP, THINKING_STEP, Final, Step, View, spell_commands
 from agent.messages import Kind, Thread
 from agent.stored_json import Damaged
 from bot.api.caller import Caller
@@ -146,7 +146,8 @@ def _stored_block(entry: StoredEntry, steps: Mapping[str, Step], asked: Mapping[
             shown = {"title": entry.step_title or entry.text, "detail": entry.text if entry.step_title else ""}
             shown = {"title": known.title, "detail": known.detail} if known else shown
             times = {"state": entry.state, "seconds": entry.seconds}
-            return {"type": "step", "id": name, **shown, **times, "parent": entry.parent}
+            about = {"parent": entry.parent, "thinking": name.startswith(THINKING_STEP)}
+            return {"type": "step", "id": name, **shown, **times, **about}
         case EntryKind.QUESTION if row := asked.get(name):
             return _question(row)
         case EntryKind.NOTICE:

@@ -40,6 +40,7 @@ WITH_CONVERSATION = "it goes with its conversation"
 NO_PEOPLE = {
     "addresses": "which conversation an address has",
     "ledger": WITH_CONVERSATION,
+    "run_steps": WITH_CONVERSATION,
     "outputs": WITH_CONVERSATION,
     "exposures": WITH_CONVERSATION,
     "checkpoints": WITH_CONVERSATION,

@@ -1,0 +1,75 @@
+"""Keep the steps of a turn where the next process finds them, when this one dies in the middle of the turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+from agent.blocks import NOTED_STEP, THINKING_STEP, Block, Step
+from bot.journey.claimed_run import ClaimedRun
+from bot.journey.running_turn import RunningTurn
+from bot.journey.transcript import TranscriptRecorder, step_of
+from bot.storage import run_steps
+from bot.storage.database import Database, Execute, StorageError
+
+log = logging.getLogger(__name__)
+
+WRITE_SECONDS = 1.0  # between two writes: a turn that is shorter writes nothing
+
+
+class StepJournal:
+    """A reader of one run's feed. It writes what has changed once a second, without waiting for the disk."""
+
+    def __init__(self, store: Database, job: ClaimedRun, transcript: TranscriptRecorder) -> None:
+        self._store = store
+        self._job = job
+        self._transcript = transcript
+        self._writer: asyncio.Task[None] | None = None
+
+    def add(self, block: Block) -> None:
+        """Note that a step has changed. The transcript has seen it before."""
+        is_step = isinstance(block, Step) and not block.id.startswith(NOTED_STEP)
+        if is_step and self._transcript.unsaved and (self._writer is None or self._writer.done()):
+            self._writer = asyncio.create_task(self._write(), name=f"steps-{self._job.run}")
+
+    async def _write(self) -> None:
+        while self._transcript.unsaved:
+            await asyncio.sleep(WRITE_SECONDS)
+            try:
+                await self._store.run(self.save, durable=False)
+            except StorageError as error:  # a restart then shows less; the turn itself has lost nothing
+                log.warning("turn.steps_not_saved reason=%s", error)
+                return
+
+    def save(self, execute: Execute) -> None:
+        """Store the steps that have changed."""
+        if changed := self._transcript.take_unsaved():
+            run_steps.save_steps(execute, self._job.conversation, changed)
+
+    async def close(self) -> None:
+        """Write no more."""
+        if self._writer:
+            self._writer.cancel()
+            await asyncio.gather(self._writer, return_exceptions=True)
+
+    async def recall(self, live: RunningTurn) -> None:
+        """Show what sub-agents did in an earlier attempt of the run, and keep what they had begun for this one."""
+        if self._job.fresh:
+            return
+        read = partial(run_steps.read_steps, conversation=self._job.conversation)
+        stored = await self._store.run(read, durable=False)
+        running = {step.id for each in stored if (step := step_of(each)).state == "running"}
+        inner = [step for each in stored if (step := step_of(each)).parent]
+        live.begun_steps = tuple(step for step in inner if step.id in running and step.parent in running)
+        if self._job.answers or not self._job.resumed:  # the earlier run of a question shows them
+            return
+        self._transcript.recall_steps(stored)
+        live.feed.thoughts = tuple(step for each in stored if (step := step_of(each)).id.startswith(THINKING_STEP))
+        for step in inner:
+            gone = step.id in running and step.parent not in running
+            live.feed.publish(_stopped(step) if gone else step)
+
+
+def _stopped(step: Step) -> Step:
+    return Step(step.id, step.title, "stopped", step.detail, parent=step.parent)

@@ -1,0 +1,45 @@
+"""The page over a service that dies in the middle of a turn: what was done before is shown again, once."""
+
+from __future__ import annotations
+
+from tests.e2e.test_page import DONE, OpenPage, browser, page
+from tests.e2e.test_probes import address_of
+from tests.e2e.test_subagents import WAIT, finish_work, task
+from tests.fakes.server import until
+from tests.support.service_process import ask, bash
+
+__all__ = ["browser", "page"]
+OPEN_ALL = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+INNER = (
+    "[...document.querySelectorAll('.steps .inner li')].map((each) =>"
+    " [each.className, each.querySelector('code')?.textContent])"
+)
+BEGUN = (
+    "SELECT 1 FROM run_steps WHERE parent<>'' AND state='running' AND EXISTS (SELECT 1 FROM run_steps WHERE"
+    " parent<>'' AND state='done')"
+)
+
+
+async def test_steps_of_sub_agents_before_a_crash_are_shown_again_and_go_on(page: OpenPage, bubblewrap: None) -> None:
+    service, tab = await page()
+    port = address_of(service).rpartition(":")[2]
+    await tab.send(ask(steps=[{"calls": [task("works", steps=[bash("echo first"), WAIT], text="worked")]}], text="all"))
+    await until(lambda: service.rows(BEGUN), 30, "both steps of the sub-agent")
+    service.configure({"http": {"listen": f"127.0.0.1:{port}"}})
+    await service.restart()
+    await tab.eval("location.reload()")
+    await tab.until("document.querySelector('.steps .inner li.running')", 60)
+    await tab.eval(OPEN_ALL)
+    begun = [["done", "bash: echo first"], ["running", f"bash: {WAIT['calls'][0]['args']['command']}"]]
+    begun[1][1] = begun[1][1].replace("/mnt/user-data/", "")
+    assert await tab.eval(INNER) == begun
+    await finish_work(service)
+    await tab.until(DONE)
+    done = [begun[0], ["failed", begun[1][1]]]  # a command of which nobody knows what it did is not run again
+    assert await tab.eval(INNER) == done
+    await service.quiet()
+    await tab.eval("location.reload()")
+    await tab.until("document.querySelectorAll('.steps .inner li').length === 2")
+    assert await tab.eval(INNER) == done, "as it is stored"
+    assert service.rows("SELECT count(*) FROM run_steps") == [(0,)]
+    assert service.rows("SELECT count(*) FROM transcript WHERE parent<>''") == [(2,)]

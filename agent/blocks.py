@@ -32,6 +32,9 @@ class Text:
     replace: bool = False
 
 
+StepState = Literal["running", "done", "failed", "stopped"]
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A tool call as shown to people; a later block with the same id updates it.
@@ -43,7 +46,7 @@ class Step:
 
     id: str
     title: str
-    state: Literal["running", "done", "failed", "stopped"] = "running"
+    state: StepState = "running"
     detail: str = ""
     progress: str = ""
     thinking: bool = False

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Literal, cast
+from typing import cast
 
-from agent.blocks import NOTED_STEP, THINKING_STEP, Approve, Ask, Block, Notice, Step, Text, View
+from agent.blocks import NOTED_STEP, THINKING_STEP, Approve, Ask, Block, Notice, Step, StepState, Text, View
 from agent.messages import Message
 from bot.journey.artifacts import Artifacts
 from bot.journey.claimed_run import ClaimedRun
@@ -145,7 +145,7 @@ def step_of(entry: TranscriptEntry) -> Step:
     detail = entry.text if entry.text != entry.step_title else ""
     id = entry.item.removeprefix("step:")
     step = Step(id, entry.step_title, detail=detail, thinking=id.startswith(THINKING_STEP), parent=entry.parent)
-    return replace(step, state=cast('Literal["running", "done", "failed", "stopped"]', entry.state))
+    return replace(step, state=cast(StepState, entry.state))
 
 
 def with_thoughts(blocks: Sequence[Block], thoughts: Sequence[Step]) -> list[Block]:

@@ -24,7 +24,10 @@ def save_steps(execute: Execute, conversation: str, entries: Sequence[Transcript
 
 def read_steps(execute: Execute, conversation: str) -> list[TranscriptEntry]:
     """Return the steps of the turn in progress, or of the one that waits for an answer, in the order of their begin."""
-    sql = f"SELECT item, {', '.join(_SHOWN)} FROM run_steps WHERE conversation=:conversation ORDER BY at, item"
+    sql = (
+        "SELECT item, parent, text, step_title, state, at, seconds FROM run_steps WHERE conversation=:conversation"
+        " ORDER BY at, item"
+    )
     empty = TranscriptEntry("", EntryKind.STEP, "", 0.0)
     return [replace(empty, **dict(row)) for row in execute(sql, {"conversation": conversation})]
 

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import time
 from contextlib import AsyncExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,6 +14,7 @@ from catalogue import N_, LazyText, join_lazily
 from sandbox.base import Sandbox, SandboxProvider, SandboxUnavailable
 from sandbox.disk.folders import ConversationFolders
 from sandbox.network.rules import NetworkRules
+from sandbox.settings import SandboxSettings
 
 if TYPE_CHECKING:  # the providers load when one is chosen: the channels listen before that
     from sandbox.bubblewrap.provider import BubblewrapProvider
@@ -22,17 +24,18 @@ if TYPE_CHECKING:  # the providers load when one is chosen: the channels listen 
 SANDBOX = N_("Sandbox: {description}")
 DOCKER = N_("Docker, one isolated container of {image} per conversation, {network}, {disk}.")
 DOCKER_RUNTIME = N_("Docker, one {runtime} container of {image} per conversation, {network}, {disk}.")
+KUBERNETES = N_("Kubernetes, one pod of {image} per conversation, {network}, {disk}.")
 BUBBLEWRAP = N_("bubblewrap, one isolated sandbox per conversation, {network}, {disk}.")
 
 
 async def select_provider(
-    provider: Literal["auto", "docker", "local", "none"],
+    provider: Literal["auto", "docker", "local", "kubernetes", "none"],
     settings: DockerSettings,
     folders: ConversationFolders,
 ) -> tuple[SandboxProvider, LazyText, LazyText]:
     """Return the provider, a description of the choice, and for `fawn check` why a better one is not used ("" if none
-    is). "docker", "local" and an own provider raise SandboxUnavailable with the fix if theirs does not work; "auto"
-    takes the best that works."""
+    is). "docker", "local", "kubernetes" and an own provider raise SandboxUnavailable with the fix if theirs does not
+    work; "auto" takes the best that works on this machine."""
     await asyncio.to_thread(_load_providers)
     from sandbox.bubblewrap.provider import BubblewrapProvider
     from sandbox.disk.files_only import FilesOnlyProvider
@@ -48,6 +51,8 @@ async def select_provider(
         return only, LazyText(N_("files only, as configured; commands are off.")), LazyText("")
     facts = {"network": describe_network(settings.network), "disk": folders.description}
     why = LazyText("")
+    if provider == "kubernetes":
+        return await _select_kubernetes(settings), LazyText(KUBERNETES, image=settings.image, **facts), why
     if provider in ("auto", "docker"):
         made: DockerProvider | BubblewrapProvider = DockerProvider(settings)
         try:
@@ -66,6 +71,17 @@ async def select_provider(
             raise
         return only, join_lazily(LazyText(N_("files only, commands are off.")), error.text), why
     return made, LazyText(BUBBLEWRAP, **facts), why
+
+
+async def _select_kubernetes(settings: DockerSettings) -> SandboxProvider:
+    """Return the provider of pods, which loads only where it is configured. Raises SandboxUnavailable."""
+    from sandbox.kubernetes.options import KubernetesSettings
+    from sandbox.kubernetes.provider import KubernetesProvider
+
+    common = {each.name: getattr(settings, each.name) for each in fields(SandboxSettings)}
+    made = KubernetesProvider(KubernetesSettings(**common, state=settings.state, image=settings.image))
+    await _checked_provider(made)
+    return made
 
 
 def _load_providers() -> None:

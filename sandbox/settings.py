@@ -40,6 +40,42 @@ def parse_oom_kills(text: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class KubernetesOptions:
+    """`sandbox.kubernetes` in config.yaml: the cluster that runs the sandboxes of `provider: kubernetes`."""
+
+    claim: str = field(
+        default="", metadata={"help": "the persistent volume claim that holds `data_dir`; sandboxes mount parts of it"}
+    )
+    claim_path: str = field(
+        default="",
+        metadata={"help": "where the service has it mounted; empty: the volume that `data_dir` is on", "path": True},
+    )
+    namespace: str = field(default="", metadata={"help": "namespace of the sandboxes; empty: the service's own"})
+    runtime_class: str = field(
+        default="", metadata={"help": "runtime class of the pods, such as `gvisor` or `kata`; empty: the default"}
+    )
+    pull_secret: str = field(default="", metadata={"help": "secret with which the cluster pulls `sandbox.image`"})
+    node_selector: Mapping[str, str] = field(
+        default_factory=dict, metadata={"help": "labels of the nodes that may run sandboxes"}
+    )
+    cpu_request: float = field(
+        default=0.05, metadata={"help": "processors that each sandbox reserves on its node", "ge": 0.0}
+    )
+    memory_request_mb: int = field(default=128, metadata={"help": "memory that each sandbox reserves", "ge": 16})
+    start_seconds: float = field(
+        default=120.0, metadata={"help": "how long a pod may take to run, with the pull of its image", "ge": 1}
+    )
+    kubeconfig: str = field(
+        default="",
+        metadata={
+            "help": "file with the cluster's address and a token or a certificate; empty: as a pod of the cluster",
+            "path": True,
+        },
+    )
+    context: str = field(default="", metadata={"help": "context of that file; empty: its current one"})
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxSettings:
     """Settings of all providers. `skills` is mounted read-only at /mnt/skills if it exists. `memory_mb`, `cpus` and
     `processes` limit a whole sandbox where the machine allows that. `tmp_mb` is the size of /tmp; home and /dev/shm get
@@ -54,6 +90,7 @@ class SandboxSettings:
     command_seconds: float = 600.0
     live: int = 100
     network: NetworkRules = field(default_factory=NetworkRules)
+    kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
     use: str = ""  # the operator's own provider
     options: Mapping[str, Any] = field(default_factory=dict)  # its further arguments
     report_egress: ReportEgress = report_nothing  # gets each request of a sandbox

@@ -43,6 +43,7 @@ from bot.config.uploads import UploadsConfig
 from catalogue import LazyText
 from sandbox.network.preview import PreviewSettings
 from sandbox.network.rules import NetworkRules
+from sandbox.settings import KubernetesOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +103,19 @@ class ChannelConfig:
 class SandboxConfig:
     """Where commands run, and their limits."""
 
-    provider: Literal["auto", "docker", "local", "none"] = setting(
+    provider: Literal["auto", "docker", "local", "kubernetes", "none"] = setting(
         "auto",
         "`auto`: Docker if the engine and the image are available, otherwise bubblewrap, otherwise files only;"
-        " `docker`: one container per conversation, required; `local`: bubblewrap, required; `none`: files only",
+        " `docker`: one container per conversation, required; `local`: bubblewrap, required; `kubernetes`: one pod per"
+        " conversation (docs/kubernetes.md), required; `none`: files only",
     )
     use: str = setting("", "a provider of your own instead, `package.module:Class` (docs/extend.md)")
     options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"help": "further arguments of that class, after the settings"}
     )
-    image: str = setting("fawn-sandbox", "image of Docker sandboxes; `fawn sandbox build` builds the default one")
+    image: str = setting(
+        "fawn-sandbox", "image of Docker and Kubernetes sandboxes; `fawn sandbox build` builds the default one"
+    )
     runtime: str = setting("", "Docker runtime, such as `runsc` (gVisor); empty: the engine's default")
     docker_host: str = setting("unix:///var/run/docker.sock", "the Docker engine on this machine: unix:// or tcp://")
     idle_minutes: float = setting(15.0, "a sandbox that is idle for so long is stopped; its folders stay", ge=0)
@@ -136,6 +140,7 @@ class SandboxConfig:
     )
     live: int = setting(100, "sandboxes that run at once; another one stops the least recently used idle one", ge=1)
     network: NetworkRules = setting(NetworkRules(), "what sandboxes may reach; nothing by default")
+    kubernetes: KubernetesOptions = setting(KubernetesOptions(), "the cluster of `provider: kubernetes`")
     preview: PreviewSettings = setting(PreviewSettings(), "links to servers in sandboxes; disabled by default")
 
 

@@ -65,7 +65,12 @@ class ByteStream(Protocol):
 
 def server_source(processes: int) -> bytes:
     """Return the server as one program: its modules and the call of its `main`."""
-    return (_module_loader(SERVER_MODULES) + f"module.main({processes})").encode()
+    return call_source(SERVER_MODULES, f"main({processes})")
+
+
+def call_source(modules: Sequence[str], call: str) -> bytes:
+    """Return modules of `sandbox/inside` as one program that makes this call to the last one."""
+    return f"{_module_loader(modules)}module.{call}".encode()
 
 
 def program_source(modules: Sequence[str], main: str) -> str:

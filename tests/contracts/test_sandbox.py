@@ -23,6 +23,7 @@ from sandbox.base import (
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.settings import SandboxSettings
+from tests.support.cluster import kubernetes_provider
 from tests.support.engines import docker_provider, docker_settings, need_bubblewrap
 
 
@@ -34,11 +35,15 @@ def skills(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=["bubblewrap", "docker", "folders"])
+@pytest.fixture(params=["bubblewrap", "docker", "kubernetes", "folders"])
 async def provider(request: pytest.FixtureRequest, skills: Path, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
     made: SandboxProvider
     if request.param == "docker":
         async with docker_provider(docker_settings(tmp_path)) as made:
+            yield made
+        return
+    if request.param == "kubernetes":
+        async with kubernetes_provider(tmp_path) as (made, _):
             yield made
         return
     if request.param == "bubblewrap":
@@ -63,7 +68,7 @@ def computer(sandbox: Sandbox) -> Sandbox:
     return sandbox
 
 
-commands = pytest.mark.parametrize("provider", ["bubblewrap", "docker"], indirect=True)
+commands = pytest.mark.parametrize("provider", ["bubblewrap", "docker", "kubernetes"], indirect=True)
 
 
 class TestEveryProvider(SandboxContract):

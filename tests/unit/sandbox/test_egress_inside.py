@@ -20,6 +20,7 @@ from sandbox.docker.provider import DockerProvider
 from sandbox.network.rules import NetworkRules
 from sandbox.network.service import EgressService
 from sandbox.settings import SandboxSettings
+from tests.support.cluster import kubernetes_provider
 from tests.support.engines import docker_provider, docker_settings, need_bubblewrap, need_docker
 from tests.support.outside_world import HOST, Names, Outside, hosts
 
@@ -30,7 +31,7 @@ class Make(Protocol):
     async def __call__(self, rules: NetworkRules) -> SandboxProvider: ...
 
 
-@pytest.fixture(params=["bubblewrap", "docker"])
+@pytest.fixture(params=["bubblewrap", "docker", "kubernetes"])
 async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
     async with AsyncExitStack() as stack:
 
@@ -39,6 +40,9 @@ async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             if request.param == "docker":
                 settings = docker_settings(tmp_path, network=rules)
                 return await stack.enter_async_context(docker_provider(settings, egress))
+            if request.param == "kubernetes":
+                cluster = kubernetes_provider(tmp_path, egress, network=rules)
+                return (await stack.enter_async_context(cluster))[0]
             need_bubblewrap()
             provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills", network=rules), egress)
             stack.push_async_callback(provider.close)
@@ -137,6 +141,7 @@ async def test_the_proxy_cannot_be_bypassed(make: Make, outside: Outside, tmp_pa
     assert "REACHED" not in result.output
 
 
+@pytest.mark.parametrize("make", ["bubblewrap", "docker"], indirect=True)
 async def test_the_socket_folder_is_private_and_read_only(make: Make, outside: Outside, tmp_path: Path) -> None:
     provider = await make(NetworkRules("allowlist", hosts(outside.http), ca_file=str(outside.authority)))
     async with provider.acquire("t", tmp_path / "t") as sandbox, provider.acquire("u", tmp_path / "u") as other:
@@ -155,6 +160,21 @@ async def test_the_socket_folder_is_private_and_read_only(make: Make, outside: O
         assert other.gone
     await provider.destroy("t")
     assert list((tmp_path / "egress").iterdir()) == []
+
+
+@pytest.mark.parametrize("make", ["kubernetes"], indirect=True)
+async def test_a_pod_that_removes_its_socket_harms_only_itself(make: Make, outside: Outside, tmp_path: Path) -> None:
+    """The socket is the pod's own: its tunnel made it there."""
+    provider = await make(NetworkRules("allowlist", hosts(outside.http)))
+    look = ShellCommand(ask(f"http://{HOST}:{outside.http}/hello"))
+    async with provider.acquire("t", tmp_path / "t") as sandbox, provider.acquire("u", tmp_path / "u") as other:
+        await sandbox.run(ShellCommand("rm /run/fawn/egress.sock"))
+        assert "hello" not in (await sandbox.run(look)).output
+        assert (await sandbox.run(ShellCommand("echo works"))).output == "works\n"
+        assert (await other.run(look)).output == "hello\n"
+    await provider.destroy("t")
+    async with provider.acquire("t", tmp_path / "t") as sandbox:
+        assert (await sandbox.run(look)).output == "hello\n"
 
 
 async def test_heavy_transfers_do_not_delay_commands(make: Make, outside: Outside, tmp_path: Path) -> None:

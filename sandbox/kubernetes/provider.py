@@ -1,0 +1,425 @@
+"""The Kubernetes provider: one pod per conversation.
+
+The command server runs on the stream of one exec, the tunnel to the conversation's proxy on another, so a pod needs no
+network at all. Its folders are parts of the claim that holds the service's data. The service deletes its pods when it
+stops. It never reuses the pod of a killed service, because processes in it could imitate the new command server. Such
+a pod is deleted when its conversation continues, or after the idle time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from catalogue import N_, LazyText, list_items
+from sandbox.base import (
+    FOLDERS,
+    OUTPUTS,
+    UPLOADS,
+    SandboxError,
+    SandboxFileError,
+    SandboxGone,
+    SandboxUnavailable,
+    ShellCommand,
+)
+from sandbox.disk import safe_files
+from sandbox.disk.file_threads import run_file_work
+from sandbox.disk.removal import remove_tree
+from sandbox.kubernetes.access import find_access
+from sandbox.kubernetes.client import ClusterRefused, Json, KubernetesClient
+from sandbox.kubernetes.egress import EgressTunnel
+from sandbox.kubernetes.options import KubernetesSettings
+from sandbox.kubernetes.pods import CONFIG_REASONS, IMAGE_REASONS, FollowedPod, PodState, PodWatch
+from sandbox.kubernetes.spec import (
+    CONTAINER,
+    INSTANCE_LABEL,
+    KEY_ANNOTATION,
+    PodPlan,
+    pod_manifest,
+    pod_name,
+    with_limits,
+)
+from sandbox.kubernetes.stream import PodStream
+from sandbox.network.http import StreamPair
+from sandbox.network.service import EgressService
+from sandbox.pool import SandboxPool
+from sandbox.settings import parse_oom_kills
+from sandbox.users import account_files
+from sandbox.wire.client import StreamSandbox
+from sandbox.wire.connection import SERVER_DIED
+
+log = logging.getLogger(__name__)
+
+MAX_PARALLEL_STARTS = 16
+HELLO_SECONDS = 20.0
+END_SECONDS = 10.0  # for a deleted pod to end; then its object is removed, as on a lost node
+REASON_SECONDS = 3.0  # for the watch to say why a connection ended
+ROOTS_USER = 1000  # of sandboxes, if the service is root
+RIGHTS = (
+    *((verb, "pods") for verb in ("create", "get", "list", "watch", "delete")),
+    ("get", "pods/exec"),  # for the WebSocket
+    ("create", "pods/exec"),  # since Kubernetes 1.35
+    ("get", "persistentvolumeclaims"),
+)
+OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+# Exits with 1 if a host and port answer.
+REACHES = (
+    "import socket,sys\ntry: socket.create_connection(({host!r},{port}),3)\nexcept OSError: sys.exit(0)\nsys.exit(1)"
+)
+
+
+class KubernetesSandbox(StreamSandbox):
+    """A sandbox in a pod."""
+
+    async def oom_kills(self) -> int:
+        for path in OOM_COUNTERS:
+            with contextlib.suppress(SandboxError):
+                if (count := parse_oom_kills((await self.read(path)).decode("ascii", "replace"))) is not None:
+                    return count
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What stays the same while the service runs."""
+
+    client: KubernetesClient
+    watch: PodWatch
+    instance: str
+    root: Path  # where the claim is mounted
+
+
+class KubernetesProvider(SandboxPool[KubernetesSandbox]):
+    """Runs sandboxes as pods. See `SandboxProvider`."""
+
+    name = "kubernetes"
+    runs_commands = True
+
+    def __init__(
+        self, settings: KubernetesSettings, egress: EgressService | None = None, end_seconds: float = END_SECONDS
+    ) -> None:
+        super().__init__(self._start_sandbox, self._stop_sandbox, settings.live)
+        self._settings, self._end_seconds = settings, end_seconds
+        self._egress = egress or EgressService(
+            settings.network, settings.state / "egress", report=settings.report_egress
+        )
+        self._starts = asyncio.Semaphore(MAX_PARALLEL_STARTS)
+        self._lock = asyncio.Lock()
+        self._cluster: _Cluster | None = None
+        self._tunnels: dict[str, EgressTunnel] = {}
+        self._leftovers: dict[str, float] = {}
+
+    # ------------------------------------------------------------ the check
+
+    async def check(self) -> None:
+        """Ask for each permission, and start a pod that reads and writes a file of the service and reaches nothing.
+
+        Raises SandboxUnavailable with the fix.
+        """
+        try:
+            cluster = await self._find_cluster()
+            await self._check_rights(cluster.client)
+            await self._check_claim(cluster.client)
+            await self._check_pod(cluster)
+        except SandboxUnavailable:
+            raise
+        except SandboxError as error:
+            raise SandboxUnavailable(N_("No pod can be started: {error}"), error=error) from error
+
+    async def _check_rights(self, client: KubernetesClient) -> None:
+        answers = await asyncio.gather(*(client.allowed(verb, resource) for verb, resource in RIGHTS))
+        missing = [
+            f"{verb} {resource}" for (verb, resource), allowed in zip(RIGHTS, answers, strict=True) if not allowed
+        ]
+        if missing:
+            text = N_(
+                "Fawn's service account may not do this in the namespace {namespace}: {missing}. Apply the role of"
+                " packaging/kubernetes."
+            )
+            raise SandboxUnavailable(text, namespace=client.access.namespace, missing=list_items(missing))
+
+    async def _check_claim(self, client: KubernetesClient) -> None:
+        name = self._settings.kubernetes.claim
+        try:
+            claim = await client.get_claim(name)
+        except ClusterRefused as error:
+            if error.code != 404:
+                raise
+            text = N_("`sandbox.kubernetes.claim`: the namespace {namespace} has no persistent volume claim {name}.")
+            raise SandboxUnavailable(text, namespace=client.access.namespace, name=name) from error
+        if (claim.get("status") or {}).get("phase") == "Lost":
+            raise SandboxUnavailable(N_("The persistent volume claim {name} has lost its volume."), name=name)
+
+    async def _check_pod(self, cluster: _Cluster) -> None:
+        key = f"check-{secrets.token_hex(8)}"
+        folder = self._settings.state / key
+        try:
+            await run_file_work(safe_files.make_folders, folder)
+            await run_file_work(safe_files.write_file, folder / "uploads", "question", b"seen")
+            async with self.acquire(key, folder) as sandbox:
+                await sandbox.write(f"{OUTPUTS}/answer", await sandbox.read(f"{UPLOADS}/question"))
+                await self._check_isolation(cluster, sandbox)
+            answer = await asyncio.to_thread(safe_files.read_file, folder / "outputs", "answer", 100)
+        except SandboxFileError as error:
+            text = N_(
+                "A pod does not see Fawn's files ({error}): is `sandbox.kubernetes.claim` the claim that is mounted at"
+                " {path}?"
+            )
+            raise SandboxUnavailable(text, error=error, path=str(cluster.root)) from error
+        finally:
+            await self.destroy(key)
+            await run_file_work(remove_tree, folder)
+        if answer != b"seen":
+            raise SandboxUnavailable(N_("A pod reads other content than Fawn wrote: both must mount the same volume."))
+
+    async def _check_isolation(self, cluster: _Cluster, sandbox: KubernetesSandbox) -> None:
+        """A pod must not reach the API server, which every pod reaches where no NetworkPolicy holds."""
+        host, port = await cluster.client.find_address()
+        program = REACHES.format(host=host, port=port)
+        result = await sandbox.run(ShellCommand(f"exec python3 -c '{program.replace(chr(39), chr(34))}'"))
+        if result.exit_code != 0:
+            text = N_(
+                "Pods of sandboxes reach the cluster's network ({address}): apply the NetworkPolicy of"
+                " packaging/kubernetes, with a network plug-in that enforces it (docs/kubernetes.md)."
+            )
+            raise SandboxUnavailable(text, address=f"{host}:{port}")
+
+    # ------------------------------------------------------------ the pool
+
+    @asynccontextmanager
+    async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[StreamPair]:
+        async with self.acquire(key, folder) as sandbox, self._egress.dial(key, sandbox, port) as ends:
+            yield ends
+
+    async def reap(self, idle: float) -> list[str]:
+        """See `SandboxProvider.reap`. The idle time of a previous process's pod begins when it is first seen."""
+        keys = await super().reap(idle)
+        try:
+            return keys + await self._reap_leftovers(idle)
+        except SandboxError as error:
+            log.warning("sandbox.reap %s", error)
+            return keys
+
+    async def _reap_leftovers(self, idle: float) -> list[str]:
+        now, cluster = time.monotonic(), await self._find_cluster()
+        found, _version = await cluster.client.list_pods(f"{INSTANCE_LABEL}={cluster.instance}")
+        ours = {pod_name(cluster.instance, key) for key in self.keys}
+        others = [pod for pod in found if str((pod.get("metadata") or {}).get("name")) not in ours]
+        uids = {PodState.parse(pod).uid: pod for pod in others}
+        self._leftovers = {uid: self._leftovers.get(uid, now) for uid in uids}
+        keys = []
+        for uid, since in self._leftovers.items():
+            if since <= now - idle:
+                facts = uids[uid]["metadata"]
+                await cluster.client.delete_pod(str(facts["name"]), uid, 1)
+                keys.append(str((facts.get("annotations") or {}).get(KEY_ANNOTATION, "")))
+        return keys
+
+    async def close(self) -> None:
+        await super().close()
+        await self._egress.aclose()
+        if self._cluster:
+            await self._cluster.watch.close()
+            await self._cluster.client.close()
+
+    async def _find_cluster(self) -> _Cluster:
+        async with self._lock:
+            if self._cluster is None:
+                options = self._settings.kubernetes
+                if not options.claim:
+                    text = N_("`sandbox.kubernetes.claim` is missing: the claim that holds Fawn's data.")
+                    raise SandboxUnavailable(text)
+                access = await asyncio.to_thread(find_access, self._settings)
+                await asyncio.to_thread(self._settings.state.mkdir, 0o711, parents=True, exist_ok=True)
+                root = await asyncio.to_thread(self._claim_root)
+                part = await asyncio.to_thread(self._subpath, root, self._settings.state)
+                instance = hashlib.sha256(f"{access.namespace}\0{options.claim}\0{part}".encode()).hexdigest()[:16]
+                client = KubernetesClient(access)
+                self._cluster = _Cluster(client, PodWatch(client, f"{INSTANCE_LABEL}={instance}"), instance, root)
+            return self._cluster
+
+    def _claim_root(self) -> Path:
+        """Return where the claim is mounted: as configured, or the mounted volume that holds the data. Blocks."""
+        if named := self._settings.kubernetes.claim_path:
+            return Path(named).resolve()
+        state = self._settings.state.resolve()
+        root = next(place for place in (state, *state.parents) if place.is_mount())
+        if root == Path("/"):
+            text = N_("`sandbox.kubernetes.claim_path`: {path} is on no mounted volume, so sandboxes cannot mount it.")
+            raise SandboxUnavailable(text, path=str(state))
+        return root
+
+    @staticmethod
+    def _subpath(root: Path, path: Path) -> str:
+        """Return where the claim has `path`. Blocks. Raises SandboxUnavailable."""
+        found = path.resolve()
+        if not found.is_relative_to(root):
+            text = N_("`sandbox.kubernetes.claim_path`: {path} is not below {root}, so sandboxes cannot mount it.")
+            raise SandboxUnavailable(text, path=str(path), root=str(root))
+        return str(found.relative_to(root))
+
+    # ------------------------------------------------------------ start and stop
+
+    async def _start_sandbox(self, key: str, folder: Path) -> KubernetesSandbox:
+        try:
+            async with self._starts:
+                cluster = await self._find_cluster()
+                egress = await self._egress.open_proxy(key)
+                plan = await asyncio.to_thread(self._plan_pod, cluster, key, folder)
+                pod = await self._create_pod(cluster, pod_manifest(self._settings, plan))
+                try:
+                    await self._await_running(pod)
+                    return await self._attach(cluster, pod, key, egress)
+                except BaseException:
+                    await self._delete_pod(cluster, pod)
+                    raise
+        except BaseException:
+            await self._egress.close_proxy(key)
+            raise
+
+    def _plan_pod(self, cluster: _Cluster, key: str, folder: Path) -> PodPlan:
+        """Make the conversation's folders and account files. Blocks."""
+        root, user = cluster.root, os.geteuid() or ROOTS_USER
+        safe_files.make_folders(folder, None if os.geteuid() else user)
+        parts = {name: self._subpath(root, folder / name) for name in FOLDERS}
+        for name, content in account_files(user, user).items():
+            path = self._settings.state / f"{name}-{user}"
+            if not path.exists() or path.read_text() != content:
+                path.write_text(content)
+                path.chmod(0o644)
+            parts[name] = self._subpath(root, path)
+        if self._settings.skills.is_dir():
+            parts["skills"] = self._subpath(root, self._settings.skills)
+        return PodPlan(pod_name(cluster.instance, key), cluster.instance, key, user, parts)
+
+    async def _create_pod(self, cluster: _Cluster, manifest: Json) -> FollowedPod:
+        """Create the pod. One with its name, left by another process, is removed first."""
+        name = manifest["metadata"]["name"]
+        pod = cluster.watch.follow(name)
+        try:
+            for _ in range(3):
+                try:
+                    pod.begin(PodState.parse(await cluster.client.create_pod(manifest)))
+                    return pod
+                except ClusterRefused as error:
+                    if error.code != 409:
+                        raise
+                log.info("sandbox.replaced pod=%s", name)
+                await self._remove_named(cluster, name)
+            raise SandboxError(N_("The sandbox could not be started: its pod is being removed. Try again."))
+        except BaseException:
+            cluster.watch.forget(pod)
+            raise
+
+    async def _remove_named(self, cluster: _Cluster, name: str) -> None:
+        """Delete the pod with this name, and wait until it has ended."""
+        deadline = time.monotonic() + self._end_seconds
+        while True:
+            late = time.monotonic() >= deadline
+            await cluster.client.delete_pod(name, "", 0 if late else 1)
+            try:
+                await cluster.client.get_pod(name)
+            except ClusterRefused as error:
+                if error.code == 404:
+                    return
+                raise
+            if late:
+                return
+            await asyncio.sleep(0.3)
+
+    async def _await_running(self, pod: FollowedPod) -> None:
+        """Wait until the container runs. Raises SandboxError with what the cluster waits for."""
+        try:
+            async with asyncio.timeout(self._settings.kubernetes.start_seconds):
+                while not pod.state.runs:
+                    if pod.ended.done():
+                        text = N_("The sandbox did not start: {reason}")
+                        raise SandboxError(text, reason=pod.state.message or pod.ended.result())
+                    reason = pod.state.waits.partition(":")[0]
+                    if reason in IMAGE_REASONS:
+                        text = N_("The cluster cannot pull the image {image} of `sandbox.image`: {reason}")
+                        raise SandboxUnavailable(text, image=self._settings.image, reason=pod.state.waits)
+                    if reason in CONFIG_REASONS:
+                        raise SandboxUnavailable(N_("The pod cannot be started: {reason}"), reason=pod.state.waits)
+                    pod.changed.clear()
+                    await pod.changed.wait()
+        except TimeoutError:
+            if pod.state.unschedulable:
+                text = N_("No node of the cluster has room for the sandbox: {reason}")
+                raise SandboxError(text, reason=pod.state.unschedulable) from None
+            text = N_("The cluster takes too long to start a sandbox: {reason}")
+            raise SandboxError(text, reason=pod.state.waits or pod.state.phase) from None
+
+    async def _attach(self, cluster: _Cluster, pod: FollowedPod, key: str, egress: Path) -> KubernetesSandbox:
+        """Start the tunnel and the command server."""
+        client = cluster.client
+        tunnel = EgressTunnel(await client.open_exec(pod.name, CONTAINER, with_limits(self._settings)), key, egress)
+        try:
+            socket = await client.open_exec(pod.name, CONTAINER, with_limits(self._settings))
+
+            async def release() -> None:
+                await tunnel.close()
+                await self._delete_pod(cluster, pod)
+
+            stream = PodStream(socket, key, lambda: self._explain_end(pod), release)
+            sandbox = KubernetesSandbox(stream, key, self._settings)
+            pod.ended.add_done_callback(lambda _: stream.end())
+            tunnel.on_end(stream.end)
+            try:
+                async with asyncio.timeout(HELLO_SECONDS):
+                    await asyncio.gather(sandbox.start(), tunnel.start())
+            except BaseException:
+                await sandbox.close()
+                raise
+        except (SandboxGone, TimeoutError) as error:
+            await tunnel.close()
+            if pod.ended.done():
+                raise SandboxError(N_("The sandbox did not start: {reason}"), reason=pod.ended.result()) from error
+            text = N_("The command server does not start in the image {image}: it needs bash and python3.")
+            raise SandboxUnavailable(text, image=self._settings.image) from error
+        except BaseException:
+            await tunnel.close()
+            raise
+        stream.releases = True
+        return sandbox
+
+    async def _explain_end(self, pod: FollowedPod) -> LazyText:
+        """Say why the stream of a pod ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REASON_SECONDS):
+                return await asyncio.shield(pod.ended)
+        return SERVER_DIED
+
+    async def _delete_pod(self, cluster: _Cluster, pod: FollowedPod) -> None:
+        """Delete a pod and wait until it has ended. That of a lost node never says so, and is only forgotten."""
+        try:
+            await cluster.client.delete_pod(pod.name, pod.state.uid, 1)
+            try:
+                async with asyncio.timeout(self._end_seconds):
+                    await pod.removed.wait()
+            except TimeoutError:
+                await cluster.client.delete_pod(pod.name, pod.state.uid, 0)
+        except SandboxError as error:
+            log.warning("sandbox.left pod=%s: %s", pod.name, error)  # `reap` finds it
+        finally:
+            cluster.watch.forget(pod)
+
+    async def _stop_sandbox(self, key: str, sandbox: KubernetesSandbox | None) -> None:
+        """Delete the pod and its proxy."""
+        try:
+            if sandbox:
+                await sandbox.close()
+            elif self._cluster:
+                await self._cluster.client.delete_pod(pod_name(self._cluster.instance, key), "", 1)
+        except SandboxError as error:
+            log.warning("sandbox.left key=%s: %s", key, error)
+        await self._egress.close_proxy(key)

@@ -1,0 +1,129 @@
+"""The streams of a program in a pod: the exec protocol over a WebSocket.
+
+The first byte of a frame is its channel: 0 stdin, 1 stdout, 2 stderr, 3 the status at the end, as JSON
+(k8s.io/apimachinery/pkg/util/remotecommand). A program outlives its connection, so whoever closes one ends the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from catalogue import LazyText
+from sandbox.base import SandboxGone
+
+log = logging.getLogger(__name__)
+
+STDIN, STDOUT, STDERR, STATUS = range(4)
+CHUNK_BYTES = 32 << 10  # what the kubelet reads at once
+BUFFER_BYTES = 1 << 20  # of data to be sent
+
+
+class ExecStream:
+    """A `ByteStream` over the WebSocket of one exec. `status` is what the cluster said at the end."""
+
+    def __init__(self, socket: Any, name: str) -> None:
+        self._socket, self._name = socket, name
+        self._outgoing: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._changed = asyncio.Event()  # there is data to send
+        self._room = asyncio.Event()
+        self._room.set()
+        self._closed = False
+        self.stderr, self.status = "", b""
+        self._sender = asyncio.create_task(self._send(), name=f"exec-send:{name}")
+
+    async def read(self) -> bytes:
+        import aiohttp
+
+        while True:
+            message = await self._socket.receive()
+            if message.type is not aiohttp.WSMsgType.BINARY:
+                if message.type in (aiohttp.WSMsgType.TEXT,):
+                    continue
+                self._closed = True
+                self._room.set()
+                return b""
+            data: bytes = message.data
+            if len(data) < 2:  # an empty frame of each channel comes first
+                continue
+            if data[0] == STDOUT:
+                return data[1:]
+            if data[0] == STDERR:
+                self.stderr = (self.stderr + data[1:].decode("utf-8", "replace"))[:2000]
+            elif data[0] == STATUS:
+                self.status = data[1:4096]
+
+    async def write(self, data: bytes) -> None:
+        """See `ByteStream.write`: what is buffered is sent, whoever is cancelled."""
+        if self._closed:
+            raise BrokenPipeError("the stream is closed")
+        self._outgoing.append(data)
+        self._waiting_bytes += len(data)
+        self._changed.set()
+        if self._waiting_bytes > BUFFER_BYTES:
+            self._room.clear()
+            await self._room.wait()
+        if self._closed:
+            raise BrokenPipeError("the stream is closed")
+
+    async def _send(self) -> None:
+        try:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                while self._outgoing:
+                    data = memoryview(self._outgoing.popleft())
+                    for at in range(0, len(data), CHUNK_BYTES):
+                        await self._socket.send_bytes(bytes((STDIN,)) + bytes(data[at : at + CHUNK_BYTES]))
+                    self._waiting_bytes -= len(data)
+                    if self._waiting_bytes <= BUFFER_BYTES:
+                        self._room.set()
+        except (OSError, RuntimeError) as error:  # RuntimeError: aiohttp's word for a socket that is closing
+            log.debug("exec.send name=%s: %s", self._name, error)
+            self._closed = True
+            self._room.set()
+
+    async def close(self) -> None:
+        self._closed = True
+        self._room.set()
+        self._sender.cancel()
+        await asyncio.wait([self._sender])
+        with contextlib.suppress(OSError, RuntimeError):
+            await self._socket.close()
+
+
+class PodStream(ExecStream):
+    """The command server's stream. `explain` says why it ended, `release` ends the pod and what belongs to it."""
+
+    def __init__(
+        self, socket: Any, name: str, explain: Callable[[], Awaitable[LazyText]], release: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__(socket, name)
+        self._explain, self._release = explain, release
+        self._ended = False
+        self._ending: asyncio.Task[None] | None = None
+        self.releases = False  # set after the start, so that a failed start can be examined
+
+    async def read(self) -> bytes:
+        """See `ByteStream.read`. Raises SandboxGone with the reason if the pod ended."""
+        data = await super().read()
+        if not data and not self._ended:
+            raise SandboxGone(await self._explain())
+        return data
+
+    def end(self) -> None:
+        """End the stream, because its pod has ended: a lost node leaves it open."""
+        if not self._ended and self._ending is None:
+            self._ending = asyncio.create_task(super().close(), name=f"exec-end:{self._name}")
+
+    async def close(self) -> None:
+        self._ended = True
+        await super().close()
+        if self.releases:
+            self.releases = False
+            await self._release()

@@ -48,6 +48,7 @@ from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, S
 from bot.config.section_checks import (
     check_backup,
     check_budgets,
+    check_cluster,
     check_context,
     check_docker_host,
     check_effort,
@@ -305,6 +306,7 @@ def _check_sections(document: Document, sections: dict[str, Any]) -> None:
     check_docker_host(document, sections.get("sandbox"))
     check_network_hosts(document, sections.get("sandbox"))
     check_preview(document, sections.get("sandbox"))
+    check_cluster(document, sections.get("sandbox"))
     check_private_hosts(document, sections.get("skills"))
     check_http(document, sections.get("http"))
     check_metrics(document, sections)

@@ -108,6 +108,16 @@ def check_preview(document: Document, sandbox: object) -> None:
         document.fault(at, _("is no address with a port"), _("such as 127.0.0.1:8080"))
 
 
+def check_cluster(document: Document, sandbox: object) -> None:
+    """Pods need a claim to mount."""
+    section = sandbox if isinstance(sandbox, dict) else {}
+    options = section.get("kubernetes")
+    claim = options.get("claim") if isinstance(options, dict) else None
+    if section.get("provider") == "kubernetes" and not claim and ("sandbox", "kubernetes") not in document.faulty:
+        fix = _("add `claim: NAME`, the persistent volume claim that holds `data_dir`")
+        document.fault(("sandbox", "kubernetes", "claim"), _("is missing"), fix)
+
+
 def check_private_hosts(document: Document, skills: object) -> None:
     """Each host is a name or an address, without a port."""
     entries = skills.get("private_hosts") if isinstance(skills, dict) else None

@@ -14,7 +14,8 @@ import asyncio
 import contextlib
 import os
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
 from sandbox.inside.jobs import prctl
 
@@ -155,17 +156,14 @@ class Tunnel:
     async def _send(self, kind: int, number: int, data: bytes = b"") -> None:
         await self._write(HEADER.pack(kind, number, len(data)) + data)
 
-    def _start(self, number: int, work: Awaitable[None]) -> None:
-        async def run() -> None:
-            try:
-                await work
-            finally:
-                self._connections.pop(number, None)
+    def _start(self, number: int, work: Coroutine[Any, Any, None]) -> None:
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._connections.pop(number, None)
 
-        task = asyncio.ensure_future(run())
-        self._connections[number].task = task
+        task = self._connections[number].task = asyncio.ensure_future(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(ended)
 
 
 async def _serve_socket(path: str, sink: int) -> None:

@@ -16,7 +16,7 @@ from sandbox.network.http import StreamPair
 from sandbox.network.rules import CA_FILE, SOCKET_FOLDER, SOCKET_NAME
 from sandbox.wire.connection import SERVER_DIED, call_source, prefix_size
 
-TUNNEL_MODULES = ("search", "environment", "jobs", "tunnel")  # each after its imports
+TUNNEL_MODULES = ("search", "relay", "jobs", "tunnel")  # each after its imports
 log = logging.getLogger(__name__)
 
 
@@ -40,6 +40,11 @@ class EgressTunnel:
         ready.cancel()
         if not self._tunnel.ready.is_set():
             raise SandboxGone(SERVER_DIED)
+
+    @property
+    def stderr(self) -> str:
+        """What the other end complained about."""
+        return self._stream.stderr
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Call this when the tunnel ends: without it the sandbox has no way out."""

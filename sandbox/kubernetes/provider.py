@@ -23,6 +23,7 @@ from pathlib import Path
 from catalogue import N_, LazyText, list_items
 from sandbox.base import (
     FOLDERS,
+    NO_REASON,
     OUTPUTS,
     UPLOADS,
     SandboxError,
@@ -55,12 +56,12 @@ from sandbox.pool import SandboxPool
 from sandbox.settings import parse_oom_kills
 from sandbox.users import account_files
 from sandbox.wire.client import StreamSandbox
-from sandbox.wire.connection import SERVER_DIED
+from sandbox.wire.connection import SERVER_DIED, sanitize_text
 
 log = logging.getLogger(__name__)
 
 MAX_PARALLEL_STARTS = 16
-HELLO_SECONDS = 20.0
+HELLO_SECONDS = 30.0
 END_SECONDS = 10.0  # for a deleted pod to end; then its object is removed, as on a lost node
 REASON_SECONDS = 3.0  # for the watch to say why a connection ended
 ROOTS_USER = 1000  # of sandboxes, if the service is root
@@ -365,11 +366,15 @@ class KubernetesProvider(SandboxPool[KubernetesSandbox]):
         tunnel = EgressTunnel(await client.open_exec(pod.name, CONTAINER, with_limits(self._settings)), key, egress)
         try:
             socket = await client.open_exec(pod.name, CONTAINER, with_limits(self._settings))
+        except BaseException:
+            await tunnel.close()
+            raise
 
-            async def release() -> None:
-                await tunnel.close()
-                await self._delete_pod(cluster, pod)
+        async def release() -> None:
+            await tunnel.close()
+            await self._delete_pod(cluster, pod)
 
+        try:
             stream = PodStream(socket, key, lambda: self._explain_end(pod), release)
             sandbox = KubernetesSandbox(stream, key, self._settings)
             pod.ended.add_done_callback(lambda _: stream.end())
@@ -384,8 +389,9 @@ class KubernetesProvider(SandboxPool[KubernetesSandbox]):
             await tunnel.close()
             if pod.ended.done():
                 raise SandboxError(N_("The sandbox did not start: {reason}"), reason=pod.ended.result()) from error
-            text = N_("The command server does not start in the image {image}: it needs bash and python3.")
-            raise SandboxUnavailable(text, image=self._settings.image) from error
+            text = N_("The command server does not start in the image {image}, which needs bash and python3: {reason}")
+            reason = _last_line(stream.stderr or tunnel.stderr) or LazyText(NO_REASON)
+            raise SandboxUnavailable(text, image=self._settings.image, reason=reason) from error
         except BaseException:
             await tunnel.close()
             raise
@@ -423,3 +429,7 @@ class KubernetesProvider(SandboxPool[KubernetesSandbox]):
         except SandboxError as error:
             log.warning("sandbox.left key=%s: %s", key, error)
         await self._egress.close_proxy(key)
+
+
+def _last_line(complaint: str) -> str:
+    return sanitize_text(" ".join(complaint.strip().splitlines()[-1:]))[:200]

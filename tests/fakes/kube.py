@@ -129,6 +129,7 @@ class FakeKube:
 
     def forget_versions(self) -> None:
         """Forget the events so far: a watch from an older version is refused with 410, and open ones end."""
+        self._version += 1  # another object has changed meanwhile
         self._oldest = self._version
         self._events.clear()
         self._changed.set()

@@ -319,7 +319,7 @@ async def test_in_a_cluster_the_token_is_read_again_when_it_rotates(tmp_path: Pa
             tmp_path / "skills",
             state=tmp_path / "state",
             image="fawn-sandbox:test",
-            kubernetes=KubernetesOptions(claim=CLAIM),
+            kubernetes=KubernetesOptions(claim=CLAIM, claim_path=str(tmp_path)),
             service_account=account,
             server=kube.url,
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 from sandbox.base import SandboxGone
 from sandbox.inside.tunnel import Tunnel
-from sandbox.kubernetes.stream import ExecStream
+from sandbox.kubernetes.stream import PodExecStream
 from sandbox.network.http import StreamPair
 from sandbox.network.rules import CA_FILE, SOCKET_FOLDER, SOCKET_NAME
 from sandbox.wire.connection import SERVER_DIED, call_source, prefix_size
@@ -24,7 +24,7 @@ class EgressTunnel:
     """The host's end. `folder` is that of the proxy; its certificates are copied into the pod."""
 
     def __init__(self, socket: Any, name: str, folder: Path) -> None:
-        self._stream, self._name, self._folder = ExecStream(socket, f"tunnel:{name}"), name, folder
+        self._stream, self._name, self._folder = PodExecStream(socket, f"tunnel:{name}"), name, folder
         self._tunnel = Tunnel(self._stream.read, self._stream.write, self._connect)
         self._serving = asyncio.create_task(self._serve(), name=f"tunnel:{name}")
 

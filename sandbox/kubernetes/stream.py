@@ -23,7 +23,7 @@ CHUNK_BYTES = 32 << 10  # what the kubelet reads at once
 BUFFER_BYTES = 1 << 20  # of data to be sent
 
 
-class ExecStream:
+class PodExecStream:
     """A `ByteStream` over the WebSocket of one exec. `status` is what the cluster said at the end."""
 
     def __init__(self, socket: Any, name: str) -> None:
@@ -97,7 +97,7 @@ class ExecStream:
             await self._socket.close()
 
 
-class PodStream(ExecStream):
+class PodStream(PodExecStream):
     """The command server's stream. `explain` says why it ended, `release` ends the pod and what belongs to it."""
 
     def __init__(

@@ -103,6 +103,7 @@ class PageEndpoints:
             language, words = current_language(), page_words()
         found = {"name": author.name or author.id.partition(":")[2], "role": role.name, "rights": sorted(role.rights)}
         more = {
+            "person": author.id,
             "version": VERSION,
             **choices(self.door.current, role),
             "may": may,

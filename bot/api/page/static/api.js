@@ -16,6 +16,7 @@ export class Problem extends Error {
 }
 
 let signedOut = () => {};
+/** Call `listener` with the refusal's code when nobody, or somebody else, is signed in. */
 export function onSignedOut(listener) { signedOut = listener; }
 
 /** Send a request and return its JSON. Raises Problem; a request that met no server has the status 0. */
@@ -36,7 +37,7 @@ export async function call(method, path, body, headers = {}) {
   const found = await answer.json().catch(() => null);
   if (!found && answer.ok && answer.status !== 204) throw new Problem(0, { title: "offline", code: "offline" }); // cut in the middle
   if (answer.ok) return found ?? {};
-  if (answer.status === 401 && ["no_session", "proxy_session"].includes(found?.code)) signedOut();
+  if (answer.status === 401 && ["no_session", "proxy_session"].includes(found?.code)) signedOut(found.code);
   throw new Problem(answer.status, found ?? {});
 }
 

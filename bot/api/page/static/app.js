@@ -2,7 +2,7 @@
 
 import { call, get, onSignedOut, post } from "/page/static/api.js";
 import { Chat } from "/page/static/chat.js";
-import { confirmed } from "/page/static/dialog.js";
+import { confirmed, showDialog } from "/page/static/dialog.js";
 import { h, icon, iconButton, randomId, setWords, t } from "/page/static/dom.js";
 import { menuButton } from "/page/static/menu.js";
 import { Sidebar } from "/page/static/sidebar.js";
@@ -42,7 +42,7 @@ class App {
     this.shade = h("div", { class: "shade", on: { click: () => this.closeDrawer() } });
     document.body.replaceChildren(h("a", { class: "skip", href: "#text", text: t("skip"), on: { click: (event) => { event.preventDefault(); this.chat.composer.text.focus(); } } }),
       this.sidebar.element, this.shade, this.content = h("div", { class: "content" }, this.header, this.chat.element), h("div", { id: "toast", role: "status", "aria-live": "polite" }));
-    this.stream = new Stream((name, data, id) => this.chat.hear(name, data, id), (state) => this.tell(state));
+    this.stream = new Stream((name, data, id) => this.chat.hear(name, data, id), (state) => this.tell(state), leave);
     this.listen();
   }
 
@@ -134,10 +134,12 @@ class App {
   toggleDrawer() {
     const open = document.body.classList.toggle("drawer");
     this.menu.setAttribute("aria-expanded", String(open));
-    if (open) this.sidebar.search.focus();
+    if (open) this.sidebar.enter();
   }
 
   closeDrawer() {
+    const at = document.activeElement, open = document.body.classList.contains("drawer");
+    if (open && (at === document.body || this.sidebar.element.contains(at))) this.menu.focus();
     document.body.classList.remove("drawer");
     this.menu.setAttribute("aria-expanded", "false");
   }
@@ -213,13 +215,54 @@ class App {
       this.lost = true;
       this.state.textContent = t("reconnecting");
     }
-    if (state === "ended") get("/me").then(() => setTimeout(() => this.stream.start(), 2000)).catch(() => setTimeout(() => this.tell("ended"), 2000));
+    if (state === "ended") this.lookAgain();
+  }
+
+  /** Look until this tab, or another one, has signed in again. */
+  async lookAgain() {
+    if (this.looks) return;
+    this.looks = true;
+    for (let me = null; !me;) {
+      me = await get("/me").catch(() => null);
+      if (me) this.welcome(me);
+      await new Promise((go) => setTimeout(go, 2000)); // a service that refuses the stream is not asked at once
+    }
+    this.looks = false;
+    this.stream.start();
+  }
+
+  /** Ask to sign in again over what is shown, so that nothing written is lost. A proxy signs in by itself. */
+  signedOut(code) {
+    if (code === "proxy_session") return location.reload();
+    if (this.asksIn) return;
+    const done = () => get("/me").then((me) => this.welcome(me)).catch(() => {});
+    this.asksIn = showDialog(t("not_signed_in"), signIn(null, done, t("still_here")));
+    document.querySelector("dialog:has(.signin)").addEventListener("close", () => { this.asksIn = null; });
+    this.lookAgain();
+  }
+
+  /** Go on as who is signed in again; another person sees nothing of what was here. */
+  welcome(me) {
+    if (!this.asksIn) return;
+    if (me.person !== this.me.person) return location.reload();
+    this.asksIn();
+    this.sidebar.read();
+    this.chat.read();
+    this.chat.flush();
+    this.chat.composer.focus();
   }
 
   async signOut() {
     await post("/logout").catch(() => {});
-    location.reload();
+    this.stream.leave();
+    leave();
   }
+}
+
+/** Leave nothing of a person in this tab. */
+function leave() {
+  sessionStorage.clear();
+  location.reload();
 }
 
 /** Return who is signed in; first sign in whom a proxy names. */
@@ -228,7 +271,6 @@ async function whoAmI() {
     return await get("/me");
   } catch (refused) {
     if (refused.code !== "proxy_session") throw refused;
-    sessionStorage.clear(); // what another person has not sent
     await post("/login", { proxy: true });
     return get("/me");
   }
@@ -245,10 +287,12 @@ async function begin() {
     document.body.replaceChildren(signIn(problem ?? (refused.code === "no_session" ? null : refused)));
     return;
   }
+  if ((sessionStorage.getItem("person") ?? me.person) !== me.person) sessionStorage.clear(); // what another person has not sent
+  sessionStorage.setItem("person", me.person);
   setWords(me.words);
   document.documentElement.lang = me.language;
-  onSignedOut(() => location.reload());
   const app = new App(me);
+  onSignedOut((code) => app.signedOut(code));
   app.start();
   performance.mark("ready"); // one can write now
 }

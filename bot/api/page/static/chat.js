@@ -16,6 +16,7 @@ export class Chat {
     this.composer = new Composer({ send: (text, files) => this.send(text, files), stop: () => this.stop(), me });
     this.composer.onDraft = (text) => this.id && sessionStorage.setItem(`draft:${this.id}`, text);
     this.log = h("div", { class: "log", role: "log", "aria-label": t("conversation"), tabindex: "0", on: { scroll: () => this.scrolled() } });
+    this.log.addEventListener("load", () => this.follow(), true); // a picture has made it longer
     this.toEnd = iconButton("down_arrow", t("to_end"), () => this.follow(true), { class: "icon-button to-end", hidden: true });
     this.title = h("h1", { class: "title", tabindex: "-1" });
     this.element = h("main", { class: "chat", id: "main" }, h("div", { class: "log-place" }, this.log, this.toEnd), this.composer.place);
@@ -153,7 +154,8 @@ export class Chat {
   }
 
   drawNow() {
-    const seen = new Set(), shown = [...this.turns, ...this.queued()];
+    const queued = this.queued(), fresh = (turn) => turn.run && !turn.said.length && turn.state === "running" && queued.length; // what began it is not read yet
+    const seen = new Set(), shown = [...this.turns.filter((turn) => !fresh(turn)), ...queued];
     const lastRun = shown.findLast((turn) => turn.run)?.run;
     let before = this.drawBefore(), conversation = shown[0]?.conversation;
     for (const turn of shown) {

@@ -32,6 +32,7 @@ export class Composer {
     this.busy = busy;
     this.stopButton.hidden = !busy;
     this.hint.textContent = busy ? t("steers") : t("may_err");
+    this.hint.classList.toggle("keys", !busy);
     this.typed();
   }
 

@@ -3,9 +3,10 @@
 let words = {};
 export function setWords(found) { words = found; }
 
-/** Return a sentence of the catalogue with `values` in place of its placeholders; `unknown` where there is none. */
+/** Return a sentence of the catalogue with `values` in place of its placeholders; `unknown` where there is none. Of one
+ * thing, the sentence with "_one" at the end of its name counts, where there is one. */
 export function t(name, values = {}, unknown = name) {
-  return (words[name] ?? unknown).replace(/\{(\w+)\}/g, (whole, key) => values[key] ?? whole);
+  return ((String(values.n) === "1" ? words[`${name}_one`] : undefined) ?? words[name] ?? unknown).replace(/\{(\w+)\}/g, (whole, key) => values[key] ?? whole);
 }
 
 /** Make an element: `attributes` may have `text`, `on` (name → listener) and `data`; false and null leave one out. */

@@ -16,7 +16,7 @@ export function fileChip(file, { mine = false } = {}) {
   const chip = h("a", { class: "chip", href: url, download: name, title: name }, inside);
   if (PAGES.test(name)) return h("span", { class: "chip-pair" }, chip, iconButton("eye", t("show_page", { name }), () => showPage(name, url)));
   if (!PICTURES.test(name)) return chip;
-  const picture = h("img", { src: `${url}?inline`, alt: caption || name, loading: "lazy", on: { error: () => picture.remove() } });
+  const picture = h("img", { src: `${url}?inline`, alt: caption || name, class: "loading", on: { error: () => picture.remove(), load: () => picture.classList.remove("loading") } });
   return h("figure", { class: "preview" }, h("a", { href: url, download: name, title: name }, picture), h("figcaption", {}, chip));
 }
 

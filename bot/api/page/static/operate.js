@@ -72,13 +72,15 @@ export class View {
 
   // ---------------------------------------------------------- drawing
 
-  /** Draw a part if what it shows has changed; the keyboard stays where it was. */
+  /** Draw a part if what it shows has changed; the keyboard and what was written stay where they were. */
   draw_(place, name, value, make) {
     const key = JSON.stringify(value);
     if (this.shown.get(name) === key) return;
     this.shown.set(name, key);
     const at = place.contains(document.activeElement) ? document.activeElement.dataset.key : "";
+    const written = new Map([...place.querySelectorAll("input[data-key]")].map((field) => [field.dataset.key, field]));
     place.replaceChildren(...make(value).filter(Boolean));
+    for (const field of place.querySelectorAll("input[data-key]")) if (written.has(field.dataset.key)) field.replaceWith(written.get(field.dataset.key));
     if (at) [...place.querySelectorAll("[data-key]")].find((each) => each.dataset.key === at)?.focus();
   }
 
@@ -126,7 +128,7 @@ export class View {
       light(late ? "bad" : "good", t("queue"), status.queued ? t("queue_waits", { n: status.queued, time: duration(status.oldest) }) : t("queue_empty")), light(status.jobs.given_up ? "warn" : "good", t("jobs"), t("jobs_are", { waiting: status.jobs.waiting, running: status.jobs.running, given_up: status.jobs.given_up }))));
     if (status.model_error) parts.push(h("p", { class: "small" }, h("b", { text: `${status.model_error.model}: ` }), status.model_error.text, " ", timeOf(status.model_error.at)));
     for (const each of status.proposals) { const view = new Markdown("markdown small"); view.update(each, true); parts.push(view.element); }
-    parts.push(h("p", { class: "dim small", text: t("thumbs_30", { up: status.feedback.up, down: status.feedback.down }) }));
+    if (status.feedback.up + status.feedback.down) parts.push(h("p", { class: "dim small", text: t("thumbs_30", { up: status.feedback.up, down: status.feedback.down }) }));
     return parts;
   }
 
@@ -135,7 +137,8 @@ export class View {
     words.update(item.text, true);
     const box = h("article", { class: `question open ${item.call ? "approval" : ""}` }, words.element);
     if (item.call) box.append(h("pre", { class: "call", tabindex: "0", "aria-label": t("exact_call") }, h("code", { text: item.call })));
-    const buttons = item.options.map((option, index) => h("button", { type: "button", class: ["primary", "danger"][index] ?? "", text: option, data: { key: `${item.number}-${option}` }, on: { click: (event) => this.answer(event.target.closest("article"), item, option) } }));
+    const weighed = item.call || ["pair", "skill"].includes(item.kind); // yes and no; the answers of a question are alike
+    const buttons = item.options.map((option, index) => h("button", { type: "button", class: (weighed && ["primary", "danger"][index]) || "", text: option, data: { key: `${item.number}-${option}` }, on: { click: (event) => this.answer(event.target.closest("article"), item, option) } }));
     if (item.kind === "skill" && this.may?.skills) buttons.push(h("button", { type: "button", text: t("show_change"), on: { click: () => this.showChange(item.target.replace(/^skill:/, "")) } }));
     if (buttons.length) box.append(h("div", { class: "buttons" }, buttons));
     if (item.free_text && !item.options.length) box.append(this.answerField(item));
@@ -145,8 +148,8 @@ export class View {
   }
 
   answerField(item) {
-    const field = h("input", { type: "text", "aria-label": t("write_answer"), placeholder: t("write_answer") });
-    return h("form", { class: "mini", on: { submit: (event) => { event.preventDefault(); if (field.value.trim()) this.answer(event.target.closest("article"), item, field.value.trim()); } } }, field, h("button", { class: "plain", text: t("send") }));
+    const field = h("input", { type: "text", "aria-label": t("write_answer"), placeholder: t("write_answer"), data: { key: `answer-${item.number}` } });
+    return h("form", { class: "mini", on: { submit: (event) => { event.preventDefault(); const words = event.target.elements[0].value.trim(); if (words) this.answer(event.target.closest("article"), item, words); } } }, field, h("button", { class: "plain", text: t("send") }));
   }
 
   async answer(box, item, answer) {
@@ -300,7 +303,7 @@ function scheduleRow(row) {
 }
 
 function details(event) {
-  const parts = Object.entries(event.what).map(([name, value]) => `${name}: ${typeof value === "object" ? JSON.stringify(value) : value}`);
+  const parts = Object.entries(event.what).map(([name, value]) => `${name}: ${typeof value === "object" ? JSON.stringify(value) : String(value).replace(/^([\da-f]{12})[\da-f]{52}$/, "$1…")}`);
   if (event.subject) parts.unshift(event.subject);
   if (event.run) parts.push(`${t("turn")} ${event.run}`);
   return h("span", { class: "small wrap", text: parts.join(" · ") });

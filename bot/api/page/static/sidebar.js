@@ -14,10 +14,15 @@ export class Sidebar {
     this.search = h("input", { type: "search", placeholder: t("search"), "aria-label": t("search_threads"), on: { input: () => this.typed() } });
     this.list = h("div", { class: "threads" });
     const who = h("div", { class: "who" }, h("span", { class: "name", text: me.name }), h("span", { class: "dim small", text: me.role }));
-    this.element = h("nav", { class: "sidebar", id: "sidebar", "aria-label": t("threads") },
+    this.element = h("nav", { class: "sidebar", id: "sidebar", tabindex: "-1", "aria-label": t("threads") },
       h("div", { class: "brand" }, h("img", { src: "/page/static/icon.svg", alt: "", width: "28", height: "28" }), h("b", { text: "Fawn" })),
       h("button", { type: "button", class: "begin", on: { click: begin } }, icon("plus"), h("span", { text: t("new_chat") })),
       h("label", { class: "search" }, icon("search"), this.search), this.list, h("div", { class: "side-foot" }, who, actions));
+  }
+
+  /** Take the keyboard. On a touch screen the search would bring a keyboard over half of the list. */
+  enter() {
+    (matchMedia("(pointer: fine)").matches ? this.search : this.element).focus();
   }
 
   async read() {
@@ -72,6 +77,12 @@ export class Sidebar {
   }
 
   draw() {
+    const at = this.list.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    this.drawNow();
+    if (at) [...this.list.querySelectorAll("a")].find((each) => each.getAttribute("href") === at)?.focus({ preventScroll: true });
+  }
+
+  drawNow() {
     if (this.found) {
       const once = [...new Map(this.found.map((each) => [each.thread + each.text, each])).values()];
       this.list.replaceChildren(once.length ? h("ul", {}, once.map((each) => this.line(each.thread, each.title, snippet(each.text, this.search.value)))) : h("p", { class: "dim small", text: t("nothing_found") }));

@@ -17,20 +17,20 @@ export async function takeLink() {
   }
 }
 
-/** Return the page of somebody who is not signed in. `problem` says what was wrong with their link. */
-export function signIn(problem) {
+/** Return the page of somebody who is not signed in. `problem` says what was wrong with their link; `done` is called when they are. */
+export function signIn(problem, done = () => location.reload(), words = "") {
   const key = h("input", { type: "password", name: "key", autocomplete: "current-password", placeholder: "fawn_…", "aria-label": t("key") });
   const wrong = h("p", { class: "failure", role: "alert", hidden: !problem, text: problem?.text ?? "" });
   const form = h("form", { on: { submit: async (event) => {
     event.preventDefault();
     try {
       await post("/login", { key: key.value.trim() });
-      location.reload();
+      done();
     } catch (refused) {
       wrong.hidden = false;
       wrong.textContent = refused.status === 0 ? t("no_connection") : refused.text;
     }
   } } }, key, h("button", { class: "primary", text: t("sign_in") }));
-  return h("main", { class: "signin", id: "main" }, h("img", { src: "/page/static/icon.svg", alt: "", width: "64", height: "64" }), h("h1", { text: t("not_signed_in") }), wrong,
+  return h(words ? "div" : "main", { class: "signin" }, h("img", { src: "/page/static/icon.svg", alt: "", width: "64", height: "64" }), h("h1", { text: t("not_signed_in") }), words ? h("p", { text: words }) : null, wrong,
     h("p", { text: t("run_link") }), h("pre", {}, h("code", { text: "fawn web link" })), h("p", { class: "dim", text: t("or_key") }), form);
 }

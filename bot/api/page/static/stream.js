@@ -6,8 +6,9 @@
 const NAMES = ["run", "snapshot", "text", "step", "plan", "question", "file", "notice", "failed", "entry", "end", "thread", "reset"];
 
 export class Stream {
-  /** `take(name, data, id)` gets each event once, `tell(state)` gets "connected", "lost" or "signed out". */
-  constructor(take, tell) {
+  /** `take(name, data, id)` gets each event once, `tell(state)` gets "connected", "lost" or "ended"; `gone()` is called when another tab signs out. */
+  constructor(take, tell, gone) {
+    this.gone = gone;
     this.take = take;
     this.tell = tell;
     this.last = "";
@@ -24,11 +25,15 @@ export class Stream {
   }
 
   hear(data) {
+    if (data.left) return this.gone();
     if (data.hello) return this.state && this.holds && this.tabs.postMessage({ state: this.state });
     if (data.state) return this.tell(data.state);
     if (data.id) this.last = data.id;
     this.take(data.name, data.data, data.id);
   }
+
+  /** Tell the other tabs that the person has signed out. */
+  leave() { this.tabs?.postMessage({ left: true }); }
 
   say(state) {
     this.state = state;

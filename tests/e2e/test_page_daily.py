@@ -1,0 +1,230 @@
+"""The page from day to day: sessions that end, lists that change under one's hands, touch screens, and deep trees."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import ClientSession, CookieJar
+
+from tests.e2e.conftest import Start
+from tests.e2e.test_page import DONE, HTTP, MARKUP, OpenPage, browser, make_link, page, shows
+from tests.e2e.test_probes import address_of
+from tests.e2e.test_subagents import WAIT, finish_work, task
+from tests.fakes.server import until
+from tests.support.browser import Browser
+from tests.support.service_process import Service, ask, bash
+
+__all__ = ["browser", "page"]
+DRAFT = "document.querySelector('#text').value"
+
+
+def end_sessions(service: Service) -> None:
+    """Have all sessions of the page run out."""
+    with sqlite3.connect(service.data / "fawn.db", timeout=30) as connection:
+        connection.execute("UPDATE page_sessions SET until=1 WHERE kind='session'")
+    connection.close()
+
+
+async def test_a_session_that_ends_in_the_middle_of_a_draft_loses_nothing(page: OpenPage, browser: Browser) -> None:
+    service, tab = await page()
+    await tab.send(ask(text="the first answer"))
+    await tab.until(DONE)
+    await tab.eval(
+        "(() => { const held = new DataTransfer(); held.items.add(new File(['kept'], 'kept.txt'));"
+        " document.querySelector('#text').dispatchEvent(new ClipboardEvent('paste',"
+        " {clipboardData: held, bubbles: true, cancelable: true})); })()"
+    )
+    written = ask(text="the second answer")
+    await tab.write(written)
+    end_sessions(service)
+    await tab.press("Enter")
+    await tab.until("document.querySelector('dialog .signin')", what="the question to sign in again")
+    assert await tab.eval(DRAFT) == written
+    assert await tab.count(".composer .chip") == 1
+    await shows(tab, "the first answer")
+
+    await browser.tab(await make_link(service))  # in another tab
+    await tab.until("!document.querySelector('dialog')", what="this tab to go on")
+    assert await tab.eval(DRAFT) == written
+    await tab.eval("document.querySelector('#text').focus()")
+    await tab.press("Enter")
+    await shows(tab, "the second answer")
+    await tab.until("document.querySelector('.bubble .chip')?.innerText.includes('kept.txt')")
+
+    await tab.until(DONE)
+    await tab.write("private words")
+    end_sessions(service)
+    await browser.tab(await make_link(service, "telegram/8"))
+    await tab.eval("location.reload()")
+    await tab.until("document.readyState === 'complete' && document.querySelector('#text')")
+    assert await tab.eval(DRAFT) == "", "another person finds nothing of it"
+    assert "private words" not in str(await tab.eval("JSON.stringify(sessionStorage)"))
+    assert "second answer" not in await tab.text()
+
+
+async def test_signing_out_leaves_nothing_in_the_other_tabs(page: OpenPage, browser: Browser) -> None:
+    _service, tab = await page()
+    await tab.send(ask(text="an answer"))
+    await tab.until(DONE)
+    other = await browser.tab(await tab.eval("location.href"))
+    await shows(other, "an answer")
+    await other.write("half a thought")
+    await tab.click(".side-actions button[aria-label='Sign out']")
+    for each in (tab, other):
+        await each.until("document.querySelector('main.signin')")
+        assert "an answer" not in await each.text()
+        assert "half a thought" not in str(await each.eval("JSON.stringify(sessionStorage)"))
+
+
+async def test_a_message_stands_above_its_work_from_the_first_moment(page: OpenPage) -> None:
+    _service, tab = await page()
+    await tab.eval(
+        "window.wrong = []; new MutationObserver(() => { for (const turn of document.querySelectorAll('.turn.running'))"
+        " if (!turn.querySelector('.bubble')) window.wrong.push(turn.innerText); })"
+        ".observe(document.body, {subtree: true, childList: true, attributes: true}); 0"
+    )
+    for number in range(4):
+        await tab.send(ask(text=f"answer {number}"))
+        await tab.until(f"document.querySelectorAll('.agent .markdown').length === {number + 1} && {DONE}")
+    assert await tab.eval("window.wrong") == []
+
+
+async def test_a_list_that_is_drawn_anew_keeps_the_keyboard_and_a_drawer_keeps_the_screen(page: OpenPage) -> None:
+    _service, tab = await page()
+    await tab.send(ask(text="one"))
+    await tab.until(f"{DONE} && document.querySelector('.threads a')")
+    await tab.eval("window.before = document.querySelector('.threads a'); window.before.focus()")
+    await tab.eval("document.querySelector('#text').value = 'x'; document.querySelector('.title')")
+    await tab.eval("fetch('/page/me')")
+    await tab.eval("dispatchEvent(new Event('hashchange'))")  # what draws the list anew
+    await tab.until("window.before !== document.querySelector('.threads a')", what="the list to be drawn anew")
+    assert await tab.eval("document.activeElement === document.querySelector('.threads a')")
+    await tab.call("Emulation.setTouchEmulationEnabled", enabled=True)
+    await tab.resize(390, 780, mobile=True)
+    await tab.until("matchMedia('(pointer: coarse)').matches")
+    await tab.click(".menu")
+    await tab.until("document.activeElement.id === 'sidebar'", what="the list without a keyboard over it")
+    await tab.press("Escape")
+    await tab.until("document.activeElement.matches('.menu')", what="the keyboard back where it was")
+    assert await tab.eval("getComputedStyle(document.querySelector('.hint')).visibility") == "hidden"
+
+
+async def test_a_tree_has_any_depth_and_one_thing_is_one_thing(page: OpenPage) -> None:
+    _service, tab = await page()
+    depth = 12
+    steps = [
+        {"type": "step", "id": f"s{n}", "title": f"level {n}", "state": "done", "parent": f"s{n - 1}" if n else ""}
+        for n in range(depth)
+    ]
+    shown = {"run": 1, "at": 1, "state": "done", "said": [], "blocks": steps, "plan": [], "tokens": 1, "seconds": 60}
+    await tab.eval(
+        "Promise.all([import('/page/static/turn.js'), import('/page/static/fold.js')]).then(([turn, fold]) => {"
+        f" const view = new turn.TurnView({{}}); view.update(fold.turnOf({shown!r}), {{isLast: true, isMine: true}});"
+        " document.querySelector('.log').replaceChildren(view.element);"
+        " view.element.querySelectorAll('details').forEach((each) => { each.open = true; }); })"
+    )
+    levels = "[...document.querySelectorAll('.steps .step > div > .title')].map((each) => each.innerText)"
+    assert await tab.eval(levels) == [f"level {n}" for n in range(depth)]
+    assert await tab.count(".steps .inner") == depth - 1
+    assert (await tab.text(".facts")).endswith("1 token")
+    await tab.resize(390, 780, mobile=True)
+    assert await tab.eval("document.documentElement.scrollWidth") == 390
+    last = "document.querySelectorAll('.steps .step > div > .title')"
+    assert await tab.eval(f"[...{last}].at(-1).getBoundingClientRect().width") > 40, "the deepest one can be read"
+
+
+async def test_what_is_written_on_the_operators_screen_stays_when_something_else_comes(
+    start: Start, browser: Browser, bubblewrap: None
+) -> None:
+    service = await start(http=HTTP, team={"default_role": "operator"})
+    tab = await browser.tab(await make_link(service))
+    await tab.until("document.querySelector('#text')")
+    call = {"name": "ask_clarification", "args": {"question": "Which colour?", "options": []}}
+    await tab.send(ask(steps=[{"calls": [call]}], text="painted"))
+    await tab.until("document.querySelector('.question.open')")
+    await tab.click(".begin")
+    await tab.until("document.querySelector('.hello')")
+    choice = {"name": "ask_clarification", "args": {"question": "Which size?", "options": ["small", "large"]}}
+    await tab.send(ask(steps=[WAIT, {"calls": [choice]}], text="cut"))
+    await tab.until("document.querySelector('.steps .mark.running')")
+    await tab.eval("location.hash = '#/operate'")
+    await tab.write("bright or", ".operate .question input")
+    await finish_work(service)
+    await tab.until("document.querySelectorAll('.operate .question').length === 2", what="the other question")
+    await tab.call("Input.insertText", text="ange")
+    assert await tab.eval("document.querySelector('.operate .question input').value") == "bright orange"
+    looks = "[...document.querySelectorAll('.operate .question .buttons button')].map((each) => each.className)"
+    assert await tab.eval(looks) == ["", ""], "no answer of a question is the right one, or a dangerous one"
+    await tab.press("Enter")
+    await tab.until("document.querySelectorAll('.operate .question').length === 1")
+    await tab.click(".operate .question .buttons button", 1)
+    await tab.until("document.querySelector('.operate .card.none #card-waiting')")
+    await service.quiet()
+
+
+async def test_what_belongs_to_another_person_is_not_there(start: Start, bubblewrap: None) -> None:
+    """Whoever knows the ids of a thread, a run, a question and a file of another person can do nothing with them."""
+    service = await start(http=HTTP)
+    address = address_of(service)
+    async with signed_in(service) as owner, signed_in(service, "telegram/8") as stranger:
+        call = {"name": "ask_clarification", "args": {"question": "Which?", "options": ["a", "b"]}}
+        steps = [bash("echo mine >/mnt/user-data/outputs/mine.txt"), {"calls": [call]}]
+        body = {"text": ask(steps=steps, text="done")}
+        own = {"Origin": address, "Idempotency-Key": "k1"}
+        async with owner.post("/page/v1/threads/mine/messages", json=body, headers=own) as answer:
+            assert answer.status == 202, await answer.text()
+        await until(lambda: service.rows("SELECT 1 FROM questions WHERE state='open'"), 30, "the question")
+        await service.quiet()
+        [(question,)] = service.rows("SELECT id FROM questions")
+        [(run,)] = service.rows("SELECT id FROM runs")
+        async with owner.get("/page/threads/mine") as answer:
+            shown = await answer.text()
+        [file] = set(re.findall(r"/v1/files/[\w%.:-]+", shown))
+        for method, path, sent in (
+            ("GET", "/page/threads/mine", None),
+            ("GET", "/page/threads/mine/download", None),
+            ("DELETE", "/page/v1/threads/mine", None),
+            ("GET", f"/page{file}", None),
+            ("POST", f"/page/v1/runs/{run}/stop", {}),
+            ("POST", f"/page/runs/{run}/thumb", {"thumb": "up"}),
+            ("POST", f"/page/v1/questions/{question}/answer", {"answer": "a"}),
+            ("POST", "/page/threads/mine/press", {"ask": question, "option": "a"}),
+        ):
+            async with stranger.request(method, path, json=sent, headers={"Origin": address}) as answer:
+                assert answer.status in (403, 404), (method, path, await answer.text())
+                assert "mine.txt" not in await answer.text()
+        async with stranger.get("/page/search", params={"words": "please"}) as answer:
+            assert await answer.json() == {"found": []}
+        async with stranger.get("/page/v1/threads") as answer:
+            assert (await answer.json())["threads"] == []
+        assert service.rows("SELECT state FROM questions") == [("open",)]
+        async with owner.get(f"/page{file}") as answer:
+            assert await answer.text() == "mine\n"
+
+
+async def test_markup_in_names_of_sub_agents_stays_text(page: OpenPage) -> None:
+    service, tab = await page()
+    await tab.eval("window.hits = 0; window.hit = () => { window.hits += 1; }; 0")
+    calls = [task(f"{text} {n}", text=f"found {text}") for n, text in enumerate(MARKUP[:6])]
+    await tab.send(ask(steps=[{"calls": calls}], text="all done"))
+    await tab.until(DONE)
+    await tab.eval("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    titles = "[...document.querySelectorAll('.steps .title')].map((each) => each.innerText).join(' ')"
+    assert "<img" in str(await tab.eval(titles))
+    assert await tab.count(".steps :is(img, script, iframe, object)") == 0
+    assert await tab.eval("window.hits") == 0
+    assert not [each for each in tab.problems if "Content Security Policy" in each or "Trusted" in each], tab.problems
+    await service.quiet()
+
+
+@asynccontextmanager
+async def signed_in(service: Service, person: str = "telegram/7") -> AsyncIterator[ClientSession]:
+    """Yield a client with the session of a person."""
+    address, _hash, token = (await make_link(service, person)).replace("/login", "").partition("#")
+    async with ClientSession(base_url=address, cookie_jar=CookieJar(unsafe=True)) as client:
+        async with client.post("/page/login", json={"token": token}, headers={"Origin": address}) as answer:
+            assert answer.status == 200
+        yield client

@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from agent.deferred_packages import defer_packages
 from bot.cli.command import PlainCommand
 from bot.cli.exit_codes import CONFIG, FAULT, INTERRUPTED, fail
 from bot.cli.program import command_first, command_line_parser, find_command
@@ -21,6 +22,7 @@ from sandbox.named_code import PATIENCE, log_waiting
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return its exit code, one of `bot.cli.exit_codes`."""
+    defer_packages()
     PATIENCE.set(replace(PATIENCE.get(), say=_say_waiting))
     if isinstance(sys.stdout, io.TextIOWrapper):  # of a terminal that is not UTF-8; stderr replaces already
         sys.stdout.reconfigure(errors="replace")

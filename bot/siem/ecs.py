@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from bot.service.version import VERSION
-from bot.storage.audit import AuditKind, AuditRow
+from bot.storage.audit import NAMED_FIELDS, AuditKind, AuditRow
 
 ECS_VERSION = "8.17.0"
 CATEGORIES: Mapping[
@@ -33,13 +33,43 @@ CATEGORIES: Mapping[
     "budget": "configuration",
     "schedule": "configuration",
 }
+MAX_TIME_MS = 253_402_300_800_000  # the year 10000
 FAILED = ("denied", "failed", "fault", "refused", "expired", "error", "deny")
 OK = ("ok", "done", "allowed", "granted", "approved", "approve", "delivered", "accepted")
 
 
-def describe_row(row: AuditRow, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a row; `names` says who its pseudonyms are, as far as that is known."""
-    event = row.event
+def read_event(row: AuditRow) -> dict[str, Any] | None:
+    """Return what a row says; None for one that was damaged, by whoever could write into the database."""
+    try:
+        event = row.event
+        is_whole = 0 <= event["at"] < MAX_TIME_MS and isinstance(event["kind"], str)
+        is_whole &= isinstance(event.get("what", {}), dict)
+        is_whole &= all(isinstance(event.get(name, ""), str) for name in NAMED_FIELDS)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return event if is_whole else None
+
+
+def describe_damage(row: AuditRow) -> dict[str, Any]:
+    """Return a row that cannot be read, as it is: what comes after it goes out, too."""
+    return {
+        "@timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "ecs.version": ECS_VERSION,
+        "event.id": str(row.seq),
+        "event.sequence": row.seq,
+        "event.kind": "alert",
+        "event.category": ["intrusion_detection"],
+        "event.action": "audit.damaged",
+        "event.outcome": "failure",
+        "event.hash": row.hash.hex(),
+        "event.original": row.body.decode("utf-8", "replace"),
+        "service.type": "fawn",
+        "service.version": VERSION,
+    }
+
+
+def describe_row(row: AuditRow, event: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a row, which says `event`; `names` says who its pseudonyms are, as far as that is known."""
     kind, result = str(event["kind"]), str(event.get("result", ""))
     who = str(event.get("who", ""))
     found: dict[str, Any] = {

@@ -6,16 +6,16 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
-from itertools import takewhile
+from typing import Any
 
 from bot.config.audit import AuditPushConfig
 from bot.current import Current
 from bot.service.audit_upkeep import sign_anchor
 from bot.service.background import run_forever
-from bot.siem.ecs import as_line, describe_anchor, describe_row
-from bot.siem.receivers import NotTaken, Receiver, connected
+from bot.siem.ecs import as_line, describe_anchor, describe_damage, describe_row, read_event
+from bot.siem.receivers import SEND_SECONDS, NotTaken, Receiver, connected
 from bot.storage import audit
-from bot.storage.audit import NAMED_FIELDS, AuditRow
+from bot.storage.audit import NAMED_FIELDS
 from bot.storage.audit_push import move_cursor, read_cursor
 from bot.storage.database import Database, Execute
 
@@ -30,9 +30,17 @@ RETRY_SECONDS = 15.0
 class AuditPush:
     """The loop that pushes."""
 
-    def __init__(self, store: Database, current: Current) -> None:
+    def __init__(
+        self,
+        store: Database,
+        current: Current,
+        send_seconds: float = SEND_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
         self._store = store
         self._current = current
+        self._send_seconds, self._retry_seconds = send_seconds, retry_seconds
+        self._rows = BATCH_ROWS  # that go out at once: fewer where the receiver is slow
 
     async def serve(self) -> None:
         """Push until cancelled, with the receiver of the configuration in force."""
@@ -44,12 +52,14 @@ class AuditPush:
             await asyncio.sleep(LOOK_SECONDS)
             return
         try:
-            async with connected(config) as receiver:
+            async with connected(config, self._send_seconds) as receiver:
                 log.info("audit.push_connected")
                 await self._push(config, receiver)
         except (NotTaken, OSError) as error:  # a TimeoutError is an OSError
+            if isinstance(error, TimeoutError):
+                self._rows = max(1, self._rows // 4)  # else a slow receiver would get the same rows again and again
             log.warning("audit.push_later reason=%s", str(error) or type(error).__name__)
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(self._retry_seconds)
 
     async def _push(self, config: AuditPushConfig, receiver: Receiver) -> None:
         """Push over one connection, as long as the configuration names this receiver. Raises as `Receiver.send`."""
@@ -58,11 +68,11 @@ class AuditPush:
             cursor = max(0, cursor - SENT_AGAIN)
         anchored = -1
         while self._current.config.audit.push == config:
-            rows, names = await self._store.run(partial(_read, after=cursor))
-            if rows:
-                lines = [describe_row(row, names) for row in rows]
-                await receiver.send([(str(each["@timestamp"]), as_line(each)) for each in lines])
-                cursor = rows[-1].seq
+            events = await self._store.run(partial(_read_events, after=cursor, limit=self._rows))
+            if events:
+                await receiver.send([(str(each["@timestamp"]), as_line(each)) for each in events])
+                self._rows = min(2 * self._rows, BATCH_ROWS)
+                cursor = events[-1]["event.sequence"]
                 await self._store.run(partial(move_cursor, target=config.target, seq=cursor))
             elif anchored != cursor:
                 await self._send_anchor(receiver, cursor)
@@ -78,16 +88,9 @@ class AuditPush:
             await receiver.send([(str(event["@timestamp"]), as_line(event))])
 
 
-def _read(execute: Execute, after: int) -> tuple[Sequence[AuditRow], dict[str, str]]:
-    """Return the next rows, up to the first that is damaged, and who their pseudonyms are."""
-    rows = [*takewhile(_is_whole, audit.read_page(execute, after, BATCH_ROWS))]
-    aliases = {str(row.event[name]) for row in rows for name in NAMED_FIELDS if name in row.event}
-    return rows, audit.find_names(execute, aliases) if aliases else {}
-
-
-def _is_whole(row: AuditRow) -> bool:
-    try:
-        return isinstance(row.event.get("at"), int) and "kind" in row.event
-    except ValueError:
-        log.error("audit.damaged seq=%d — `fawn audit verify` says more", row.seq)  # noqa: TRY400 — it has no trace
-        return False
+def _read_events(execute: Execute, after: int, limit: int) -> Sequence[dict[str, Any]]:
+    """Return the next rows by the names of the schema, with who their pseudonyms are."""
+    rows = [(row, read_event(row)) for row in audit.read_page(execute, after, limit)]
+    aliases = {str(event[name]) for _row, event in rows if event for name in NAMED_FIELDS if name in event}
+    names = audit.find_names(execute, aliases) if aliases else {}
+    return [describe_row(row, event, names) if event else describe_damage(row) for row, event in rows]

@@ -33,12 +33,12 @@ class Receiver(Protocol):
 
 
 @asynccontextmanager
-async def connected(config: AuditPushConfig) -> AsyncIterator[Receiver]:
+async def connected(config: AuditPushConfig, send_seconds: float = SEND_SECONDS) -> AsyncIterator[Receiver]:
     """Connect to the receiver. Raises OSError."""
     context = await asyncio.to_thread(ssl.create_default_context, cafile=config.ca_file or None)
     if not config.syslog:
         headers = {name: value.reveal() for name, value in config.headers.items()}
-        timeout = aiohttp.ClientTimeout(total=SEND_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=send_seconds)
         connector = aiohttp.TCPConnector(ssl=context)
         async with aiohttp.ClientSession(
             headers=headers, timeout=timeout, connector=connector, trust_env=True
@@ -49,7 +49,7 @@ async def connected(config: AuditPushConfig) -> AsyncIterator[Receiver]:
     async with asyncio.timeout(SEND_SECONDS):
         reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
     try:
-        yield _Syslog(reader, writer)
+        yield _Syslog(reader, writer, send_seconds)
     finally:
         writer.close()
         with contextlib.suppress(OSError, TimeoutError):
@@ -83,15 +83,15 @@ class _Https:
 class _Syslog:
     """Frames by their length (RFC 5425). The protocol has no acknowledgement: what TCP's peer has counts as taken."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, send_seconds: float) -> None:
+        self._reader, self._writer, self._send_seconds = reader, writer, send_seconds
         self._host = socket.gethostname() or "-"
 
     async def send(self, lines: Sequence[tuple[str, bytes]]) -> None:
         for time, line in lines:
             head = f"<{PRIORITY}>1 {time} {self._host} fawn - audit - ".encode()
             self._writer.write(b"%d %b%b" % (len(head) + len(line), head, line))
-        async with asyncio.timeout(SEND_SECONDS):
+        async with asyncio.timeout(self._send_seconds):
             await self._writer.drain()
             while self._unacknowledged():  # noqa: ASYNC110 — the kernel tells nobody
                 await asyncio.sleep(ACKNOWLEDGED_SECONDS)

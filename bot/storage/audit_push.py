@@ -13,5 +13,6 @@ def read_cursor(execute: Execute, target: str) -> int:
 
 
 def move_cursor(execute: Execute, target: str, seq: int) -> None:
-    """Store that a receiver has all rows up to this one."""
-    insert_row(execute, "audit_pushes", "target", {"target": target, "seq": seq}, update=("seq",))
+    """Store that a receiver has all rows up to this one. Rows that go out again do not move it back."""
+    if seq > read_cursor(execute, target):
+        insert_row(execute, "audit_pushes", "target", {"target": target, "seq": seq}, update=("seq",))

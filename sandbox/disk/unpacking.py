@@ -6,6 +6,7 @@ below no link of the archive; links themselves are kept, and nothing follows the
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import shutil
 import tarfile
@@ -18,6 +19,8 @@ from sandbox.disk.safe_files import shown_path
 from sandbox.disk.sealing import NO_SEAL, NotOpened, Sealer
 
 _MARGIN_BYTES = 64 << 20  # for what the caller does with it
+MAX_READ_BYTES = 1 << 20  # at once: a header has a longest path of 4 KB, content is read in pieces
+_BROKEN = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError, RecursionError)
 DAMAGED = N_("{file} is damaged or no backup: {error}. Nothing was restored; try an older backup")
 
 
@@ -33,18 +36,14 @@ def unpack_backup(
     Returns how many files and bytes it has. Raises UnpackRefused. It blocks.
     """
     try:
-        files, size = _check_entries(file, first, folders, sealer)
-        free = shutil.disk_usage(target).free
-        if size + _MARGIN_BYTES > free:
-            text = N_("the disk is too full: {file} needs {needed} MB, {free} MB are free. Nothing was restored")
-            raise UnpackRefused(text, file=file, needed=(size + _MARGIN_BYTES) >> 20, free=free >> 20)
-        with open(file, "rb") as stream, tarfile.open(fileobj=sealer.reader(stream), mode="r:gz") as archive:
+        files, size = _check_entries(file, first, folders, sealer, shutil.disk_usage(target).free)
+        with _opened(file, sealer) as archive:
             if hasattr(tarfile, "fully_trusted_filter"):  # what entries may be is checked already
                 archive.extraction_filter = tarfile.fully_trusted_filter
             archive.extractall(target, _entries(archive), numeric_owner=True)  # noqa: S202 — checked above
     except NotOpened as error:
         raise UnpackRefused(N_("{file}: {why}. Nothing was restored"), file=file, why=error) from error
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except _BROKEN as error:
         raise UnpackRefused(DAMAGED, file=file, error=shown_path(str(error))) from error
     except OSError as error:
         text = N_("{file} cannot be unpacked: {error}. Nothing was restored")
@@ -52,9 +51,40 @@ def unpack_backup(
     return files, size
 
 
-def _check_entries(file: Path, first: str, folders: Sequence[str], sealer: Sealer) -> tuple[int, int]:
+@contextlib.contextmanager
+def _opened(file: Path, sealer: Sealer) -> Iterator[tarfile.TarFile]:
+    with (
+        open(file, "rb") as stream,
+        gzip.GzipFile(fileobj=sealer.reader(stream)) as content,
+        tarfile.open(fileobj=_Forwards(content), mode="r:") as archive,  # type: ignore[call-overload]  # it needs no more
+    ):
+        yield archive
+
+
+class _Forwards:
+    """A stream for tarfile, which believes the sizes in headers: it reads a name of 8 GB whole, and goes back by a
+    negative size, again and again."""
+
+    def __init__(self, content: gzip.GzipFile) -> None:
+        self._content = content
+
+    def read(self, size: int) -> bytes:
+        if not 0 <= size <= MAX_READ_BYTES:
+            raise tarfile.ReadError("a header that is too long")
+        return self._content.read(size)
+
+    def tell(self) -> int:
+        return self._content.tell()
+
+    def seek(self, offset: int) -> int:
+        if offset < self._content.tell():
+            raise tarfile.ReadError("an entry inside of another one")
+        return self._content.seek(offset)
+
+
+def _check_entries(file: Path, first: str, folders: Sequence[str], sealer: Sealer, free: int) -> tuple[int, int]:
     size, count, links, files = 0, 0, set[PurePosixPath](), set[PurePosixPath]()
-    with open(file, "rb") as stream, tarfile.open(fileobj=sealer.reader(stream), mode="r:gz") as archive:
+    with _opened(file, sealer) as archive:
         for entry in _entries(archive):
             if not files and (entry.name != first or not entry.isfile()):
                 raise UnpackRefused(N_("{file} is no backup of Fawn: it does not begin with its database"), file=file)
@@ -66,6 +96,11 @@ def _check_entries(file: Path, first: str, folders: Sequence[str], sealer: Seale
             elif not entry.isdir():
                 files.add(PurePosixPath(entry.name))
             size, count = size + entry.size, count + entry.isfile()
+            if size + _MARGIN_BYTES > free:
+                text = N_(
+                    "the disk is too full: {file} needs more than {needed} MB, {free} MB are free. Nothing was restored"
+                )
+                raise UnpackRefused(text, file=file, needed=(size + _MARGIN_BYTES) >> 20, free=free >> 20)
     if not files:
         raise UnpackRefused(N_("{file} is no backup of Fawn: it is empty"), file=file)
     return count, size
@@ -76,9 +111,16 @@ def _belongs(
 ) -> bool:
     """Return whether an entry lies in a folder of the backup and is a file, a folder or a link.
 
-    It may be neither below a link nor in the place of a link or a file: what is written there would follow the link.
+    It may be neither below a link nor in the place of a link or a file: what is written there would follow the link. A
+    folder of the backup is itself no link: the service would work behind it.
     """
     path = PurePosixPath(entry.name)
+    if (
+        (len(path.parts) == 1 and files and not entry.isdir())
+        or entry.issparse()
+        or "\0" in entry.name + entry.linkname
+    ):
+        return False
     inside = path.parts[:1] and path.parts[0] in folders and ".." not in path.parts
     inside = inside or not files  # the first one is checked by name
     is_free = path not in files and not any(each in links for each in (path, *path.parents))
@@ -90,5 +132,6 @@ def _belongs(
 def _entries(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     """Yield the entries in order, without keeping them: there can be millions."""
     while entry := archive.next():
+        entry.mode &= 0o777  # as they were archived: no program that runs as its owner
         archive.members = []  # type: ignore[attr-defined]  # not in typeshed; of tarfile since Python 2
         yield entry

@@ -84,6 +84,8 @@ async def test_a_journey_is_counted_and_no_label_names_anybody(
     assert value(found, "fawn_event_loop_lag_seconds", "_count") > 0
     assert 0 < value(found, "fawn_database_commits", "_total") <= value(found, "fawn_database_units", "_total")
 
+    assert "packages.loaded" not in service.log(), "a turn loads none of the packages that wait for a use"
+
     own = [each for name, metric in found.items() if name.startswith(("fawn", "gen_ai")) for each in metric.samples]
     assert {name for each in own for name in each.labels} <= LABELS
     values = {text for each in own for name, text in each.labels.items() if name not in ("le", "version")}

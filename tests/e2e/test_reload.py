@@ -6,6 +6,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bot.admin.operations import call_service
 from tests.e2e.conftest import Start
 from tests.e2e.test_audit import rows_of
@@ -264,22 +266,24 @@ async def test_a_start_and_a_reload_name_what_a_budget_would_refuse(
     assert service.log().count(note) == 2
 
 
+@pytest.mark.parametrize("kept", ["$THE_TOKEN", "$file:token"])
 async def test_a_new_token_connects_that_channel_anew_and_nothing_is_lost(
-    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
+    telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path, kept: str
 ) -> None:
-    new, env = "123456:A-NEW-TOKEN", tmp_path / ".env"
-    env.write_text(f"THE_TOKEN={TOKEN}\n")
-    settings = {"telegram": {**OPERATED["telegram"], "token": "$THE_TOKEN"}}
+    new, env = "123456:A-NEW-TOKEN", tmp_path / (".env" if kept == "$THE_TOKEN" else "token")
+    form = "THE_TOKEN={}\n" if kept == "$THE_TOKEN" else "{}\n"
+    env.write_text(form.format(TOKEN))
+    settings = {"telegram": {**OPERATED["telegram"], "token": kept}}
     service = await start(channels=settings)
     await answered(telegram, service, "first")
     telegram.send(ask(text="across", id="across", steps=[bash("sleep 4")]))
     await until(lambda: any(request.id == "across" for request in model.requests()), what="the turn")
-    env.write_text("THE_TOKEN=123456:NOT-THE-TOKEN\n")
+    env.write_text(form.format("123456:NOT-THE-TOKEN"))
     code, text = await service.fawn("reload")
     assert (code, "channels.telegram: Telegram rejects the bot's token" in text) == (2, True), text
     telegram.token = new  # as BotFather's /revoke: the old one is refused from now on
     telegram.send(ask(text="meanwhile"), chat=EVE)
-    env.write_text(f"THE_TOKEN={new}\n")
+    env.write_text(form.format(new))
     code, text = await service.fawn("reload")
     assert (code, "Changed: channels.telegram." in text) == (0, True), text
     for chat, words in ((EVE, "meanwhile"), (JANE, "across")):

@@ -32,7 +32,10 @@ class SiemReceiver:
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
+        self.posts = 0
         self.refusals = 0  # POSTs that are answered by 503
+        self.seconds_a_row = 0.0  # that a POST takes
+        self.redirect_to = ""  # where POSTs are sent on to, by 307
         self.syslog_port = self.https_port = 0
         self.ca_file = ""
         self._writers: set[asyncio.StreamWriter] = set()
@@ -64,13 +67,18 @@ class SiemReceiver:
 
     async def take_post(self, request: web.Request) -> web.Response:
         """Take JSON lines, with the right header only."""
+        self.posts += 1
         if request.headers.get("Authorization") != "Bearer right":
             return web.Response(status=401)
         if self.refusals:
             self.refusals -= 1
             return web.Response(status=503)
+        if self.redirect_to:
+            return web.Response(status=307, headers={"Location": self.redirect_to})
         assert request.content_type == "application/x-ndjson"
-        self.events += map(json.loads, (await request.text()).splitlines())
+        found = [*map(json.loads, (await request.text()).splitlines())]
+        await asyncio.sleep(self.seconds_a_row * len(found))
+        self.events += found
         return web.Response(status=204)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import string
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from agent.models.settings import ModelSettings
 from agent.setting import Secret
 from bot.config.http import split_address
 from bot.config.loader import ConfigError, channel_modules, environment_names, load_config, secret_texts
+from bot.config.outside import NotFetched, fetch
 from bot.config.reference import settings_table
 from bot.config.schema import AccessConfig, Config, ServiceLimits
 from sandbox.network.preview import PreviewSettings
@@ -816,6 +820,59 @@ def test_a_secret_that_cannot_be_read_is_a_fault_at_its_line(tmp_path: Path, val
         load_config(file, {"PATH": os.environ["PATH"]})
     assert f"config.yaml:2: models[0].api_key: {fault}" in str(caught.value)
     assert load_config(file, {}, accounts=False)
+
+
+@pytest.mark.parametrize(
+    ("program", "fault"),
+    [
+        ("sleep 600; true", "did not end within 1 seconds"),  # the child of a shell, which keeps the pipe
+        ("exec >&-; sleep 600; true", "did not end within 1 seconds"),
+        ("yes a-long-secret", "is longer than 64 KB"),
+        ("yes >&2", "did not end within 1 seconds"),
+    ],
+)
+def test_a_program_that_hangs_or_prints_without_an_end_is_killed_with_its_children(
+    tmp_path: Path, program: str, fault: str
+) -> None:
+    script = tmp_path / "vault"
+    script.write_text(f"#!/bin/sh\necho $$ > group\n{program}\n")
+    script.chmod(0o755)
+    began = time.monotonic()
+    with pytest.raises(NotFetched, match=fault):
+        fetch("$exec:./vault", tmp_path, {"PATH": os.environ["PATH"]}, seconds=1.0)
+    assert time.monotonic() - began < 20
+    group = int((tmp_path / "group").read_text())
+    assert not [each for each in Path("/proc").glob("[0-9]*/stat") if _works_in(each, group)]
+
+
+def _works_in(stat: Path, group: int) -> bool:
+    try:
+        state, _parent, found = stat.read_text().rpartition(")")[2].split()[:3]
+    except OSError:
+        return False  # it ended meanwhile
+    return state != "Z" and int(found) == group
+
+
+def test_a_program_whose_helper_stays_has_given_its_secret(tmp_path: Path) -> None:
+    script = tmp_path / "vault"
+    script.write_text("#!/bin/sh\nsleep 600 & echo $! > helper\necho the-secret-of-a-vault\n")
+    script.chmod(0o755)
+    try:
+        assert fetch("$exec:./vault", tmp_path, {"PATH": os.environ["PATH"]}) == "the-secret-of-a-vault"
+    finally:
+        os.kill(int((tmp_path / "helper").read_text()), signal.SIGKILL)
+
+
+def test_a_pipe_gives_its_secret_and_one_without_a_writer_is_a_fault(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NotFetched, match=r"gave nothing within 0\.5 seconds"):
+        fetch("$file:pipe", tmp_path, {}, seconds=0.5)
+    writer = threading.Thread(target=(tmp_path / "pipe").write_text, args=["a-secret-through-a-pipe\n"])
+    writer.start()
+    assert fetch("$file:pipe", tmp_path, {}) == "a-secret-through-a-pipe"
+    writer.join()
+    with pytest.raises(NotFetched, match="longer than 64 KB"):
+        fetch("$file:/dev/zero", tmp_path, {})
 
 
 def test_a_program_runs_once_a_reading_and_not_for_commands_without_accounts(tmp_path: Path) -> None:

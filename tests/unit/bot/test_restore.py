@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import random
 import sqlite3
+import stat
 import subprocess
 import sys
 import tarfile
@@ -23,7 +25,7 @@ from bot.storage.migrate import DatabaseFault, NewerSchema, migrate_database, pr
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import make_folders
 from sandbox.disk.sealing import NO_SEAL
-from sandbox.disk.unpacking import UnpackRefused
+from sandbox.disk.unpacking import UnpackRefused, unpack_backup
 
 KILLS = 20
 
@@ -137,6 +139,8 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.T
         ([entry("threads/x", tarfile.SYMTYPE, ".."), entry("threads/./x", tarfile.DIRTYPE)], "its entry threads/./x"),
         ([entry("threads/x"), entry("threads/x", tarfile.SYMTYPE, "../../escaped")], "its entry threads/x"),
         ([entry("threads/x", tarfile.LNKTYPE, "/etc/passwd")], "its entry threads/x"),
+        ([entry("threads", tarfile.SYMTYPE, "/tmp")], "its entry threads does"),
+        ([entry("skills")], "its entry skills does"),
         ([entry("threads/x", tarfile.FIFOTYPE)], "its entry threads/x"),
         ([entry("threads/x", tarfile.CHRTYPE)], "its entry threads/x"),
         ([entry("threads/\x1b[2Jx", tarfile.FIFOTYPE)], r"threads/\S*x does not belong"),
@@ -154,6 +158,87 @@ async def test_an_entry_that_leaves_the_data_dir_is_refused(
         await restore_backup(tmp_path / "bad.tar.gz", data, tmp_path / "skills", NO_SEAL)
     assert [*data.iterdir()] == []
     assert {*tmp_path.iterdir()} == before
+
+
+def header(kind: bytes, size: int) -> bytes:
+    made = entry("././@PaxHeader", kind)
+    made.size = size
+    return made.tobuf(tarfile.GNU_FORMAT)
+
+
+def pax(**values: str) -> bytes:
+    """Return a header that overrides fields of the entry after it."""
+    text = b"".join(_record(f"{name}={value}\n".encode()) for name, value in values.items())
+    return header(tarfile.XHDTYPE, len(text)) + text.ljust(-(-len(text) // 512) * 512, b"\0")
+
+
+def _record(text: bytes) -> bytes:
+    length = next(n for n in range(len(text), len(text) + 9) if n == len(text) + len(f"{n} "))
+    return b"%d %b" % (length, text)
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        header(tarfile.XHDTYPE, 1 << 33),
+        header(tarfile.GNUTYPE_LONGNAME, 1 << 33),
+        pax(size="-1024") + entry("threads/x").tobuf(),
+        pax(size="-1048576") + entry("threads/x").tobuf(),
+        pax(mtime="1e400") + entry("threads/x").tobuf(),
+        pax(mtime="nan") + entry("threads/x").tobuf(),
+        pax(**{"GNU.sparse.map": "1,x"}) + entry("threads/x").tobuf(),
+        pax(**{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}) + entry("threads/x").tobuf(),
+        header(tarfile.GNUTYPE_LONGNAME, 0) * 5000,
+        pax(path="threads/x\0y") + entry("threads/x").tobuf(),
+        pax(linkpath="y\0z") + entry("threads/x", tarfile.SYMTYPE, "y").tobuf(),
+    ],
+    ids=[
+        "long pax",
+        "long name",
+        "back",
+        "far back",
+        "never",
+        "no time",
+        "no map",
+        "no holes",
+        "names of names",
+        "zero in a name",
+        "zero in a link",
+    ],
+)
+def test_an_archive_whose_headers_lie_is_refused_within_bounds(archive: Path, tmp_path: Path, blocks: bytes) -> None:
+    """In a process of its own, which may have 300 MB: a loop or eight gigabytes would end it."""
+    with tarfile.open(archive) as source, tarfile.open(tmp_path / "bad.tar", "w") as target:
+        target.addfile(source.getmember("fawn.db"), source.extractfile("fawn.db"))
+        end = target.offset
+    whole = (tmp_path / "bad.tar").read_bytes()[:end] + blocks
+    with gzip.open(tmp_path / "bad.tar.gz", "wb", 1) as packed:
+        packed.write(whole)
+        for _ in range(400 if len(blocks) == 512 else 1):  # what a long header claims to have
+            packed.write(bytes(1 << 20))
+    program = (
+        "import pathlib, resource, sys; from sandbox.disk.unpacking import *\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20))\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (60, 60))\n"
+        "file, target = map(pathlib.Path, sys.argv[1:])\n"
+        "try: unpack_backup(file, target, 'fawn.db', ('threads',))\n"
+        "except UnpackRefused as error: print('refused:', error)\n"
+    )
+    (tmp_path / "target").mkdir()
+    argv = [sys.executable, "-c", program, tmp_path / "bad.tar.gz", tmp_path / "target"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("refused: "), done.stderr[-2000:]
+
+
+def test_modes_are_those_of_archived_files(archive: Path, tmp_path: Path) -> None:
+    with tarfile.open(archive) as source, tarfile.open(tmp_path / "bad.tar.gz", "w:gz") as target:
+        target.addfile(source.getmember("fawn.db"), source.extractfile("fawn.db"))
+        program = entry("threads/x")
+        program.mode = 0o6755
+        target.addfile(program)
+    (tmp_path / "target").mkdir()
+    unpack_backup(tmp_path / "bad.tar.gz", tmp_path / "target", "fawn.db", ("threads",))
+    assert stat.S_IMODE((tmp_path / "target/threads/x").stat().st_mode) == 0o755
 
 
 def cut(whole: bytes) -> bytes:

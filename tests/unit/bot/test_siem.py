@@ -1,0 +1,104 @@
+"""The push of the audit with receivers that are slow or lead elsewhere, and with rows that were damaged."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from agent.setting import Secret
+from bot.config.audit import AuditConfig, AuditPushConfig
+from bot.config.schema import Config
+from bot.current import Current
+from bot.siem.pushing import AuditPush
+from bot.storage import audit
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.audit_push import move_cursor, read_cursor
+from bot.storage.database import Database, Execute
+from bot.storage.migrate import migrate_database
+from tests.fakes.server import until
+from tests.fakes.siem import SiemReceiver, serve_siem
+from tests.support.rehearsed_database import RehearsedDatabase
+
+ROWS = 300
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Database]:
+    migrate_database(tmp_path / "fawn.db")
+    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+        await made.run(record_rows)
+        yield made
+
+
+def record_rows(execute: Execute) -> None:
+    for number in range(ROWS):
+        audit.record(execute, AuditEvent(AuditKind.COMMAND, who=str(number), channel="telegram", what={"n": number}))
+
+
+@asynccontextmanager
+async def pushing(
+    store: Database, receiver: SiemReceiver, send_seconds: float = 30.0
+) -> AsyncIterator[AuditPushConfig]:
+    push = AuditPushConfig(
+        url=f"https://127.0.0.1:{receiver.https_port}/audit",
+        headers={"Authorization": Secret("Bearer right")},
+        ca_file=receiver.ca_file,
+    )
+    current = Current(replace(Config(), audit=AuditConfig(push=push)))
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(AuditPush(store, current, send_seconds, retry_seconds=0.05).serve(), name="push")
+        yield push
+        task.cancel()
+
+
+async def test_a_receiver_that_needs_long_for_many_rows_gets_fewer_at_once(store: Database, tmp_path: Path) -> None:
+    async with serve_siem(tmp_path) as receiver:
+        receiver.seconds_a_row = 0.02  # 200 rows take four seconds
+        async with pushing(store, receiver, send_seconds=1.5) as push:
+            await until(lambda: {*range(1, ROWS + 1)} <= {*receiver.sequences}, 60, "all rows")
+            first = [*dict.fromkeys(receiver.sequences)]
+            assert first == sorted(first)
+
+            async def is_stored() -> bool:
+                return await store.run(partial(read_cursor, target=push.target)) == ROWS
+
+            async with asyncio.timeout(30):
+                while not await is_stored():
+                    await asyncio.sleep(0.02)
+
+
+async def test_a_redirect_is_not_followed(store: Database, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    async with serve_siem(tmp_path) as receiver, serve_siem(tmp_path / "other") as other:
+        receiver.redirect_to = f"https://127.0.0.1:{other.https_port}/audit"
+        async with pushing(store, receiver):
+            await until(lambda: receiver.posts > 1, 30, "another try")
+        assert (receiver.events, other.posts) == ([], 0)
+
+
+async def test_a_damaged_row_goes_out_as_it_is_and_what_follows_it_too(store: Database, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "fawn.db")) as connection:
+        broken = ("no JSON", "[]", '{"at":"x","kind":"command"}', '{"at":1,"kind":"command","where":{}}')
+        for seq, body in enumerate(broken, start=7):
+            connection.execute("UPDATE audit SET body=? WHERE seq=?", (body.encode(), seq))
+        connection.commit()
+    async with serve_siem(tmp_path) as receiver:
+        async with pushing(store, receiver):
+            await until(lambda: ROWS in receiver.sequences, 30, "the last row")
+        found = {event.get("event.sequence"): event for event in receiver.events}
+        assert [found[seq]["event.action"] for seq in range(6, 12)] == ["command", *["audit.damaged"] * 4, "command"]
+        assert found[7]["event.original"] == "no JSON"
+        assert found[7]["event.hash"] == (await store.run(partial(audit.read_page, after=6, limit=1)))[0].hash.hex()
+
+
+async def test_rows_that_go_out_again_do_not_move_the_cursor_back(store: Database) -> None:
+    await store.run(partial(move_cursor, target="syslog:a", seq=300))
+    await store.run(partial(move_cursor, target="syslog:a", seq=150))
+    assert await store.run(partial(read_cursor, target="syslog:a")) == 300

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from bench import (
     channels,
+    growth,
     http,
     idle,
     judgement,
@@ -44,6 +45,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "metrics": metrics.run,
     "page": page.run,
     "http": http.run,
+    "growth": growth.run,
 }
 
 

@@ -339,8 +339,9 @@ async def check_channel(entry: ChannelConfig) -> Finding:
     try:
         async with asyncio.timeout(CHANNEL_TIMEOUT_SECONDS):
             account = await importlib.import_module(entry.module).probe(entry.settings)
-    except Refused as error:  # it says what to do
-        return Finding("fault", subject, str(error))
+    except Refused as error:
+        fix = _("see docs/setup-{channel}.md, step by step", channel=entry.name)
+        return Finding("fault", subject, str(error), fix)
     except (ChannelError, OSError) as error:  # a TimeoutError is an OSError
         late = isinstance(error, TimeoutError)
         what = _("no answer in {n:.0f} s", n=CHANNEL_TIMEOUT_SECONDS) if late else str(error) or type(error).__name__

@@ -112,7 +112,8 @@ def check_data_dir(data_dir: Path, *, served: bool = False) -> Finding:
     try:
         check_revisions(data_dir)
     except DatabaseFault as error:
-        return Finding("fault", "data_dir", localized(error))
+        fix = _("restore a backup into an empty `data_dir`: `fawn restore FILE` (docs/operations.md)")
+        return Finding("fault", "data_dir", localized(error), fix)
     running = _("A service is running on it.") if served else ""
     if open_to_others(data_dir):
         fix = _("chmod 700 {data_dir} (the service does this at start if it owns the folder)", data_dir=data_dir)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from agent.setting import HEADERS, Secret, setting
 from bot.config.document import Document
@@ -46,7 +47,16 @@ def check_audit(document: Document, section: object) -> None:
     if not isinstance(push, dict):
         return
     syslog, at = push.get("syslog"), ("audit", "push", "syslog")
+    url = push.get("url")
+    if isinstance(url, str) and url and not _is_private(url):
+        document.fault(("audit", "push", "url"), _("is not encrypted"), _("write it as https://…"))
     if syslog and push.get("url"):
         document.fault(at, _("is one receiver, and `url` another"), _("name one of them"))
     elif isinstance(syslog, str) and syslog and not _ADDRESS.fullmatch(syslog):
         document.fault(at, _("is no address"), _("write HOST or HOST:PORT, such as siem.example:6514"))
+
+
+def _is_private(url: str) -> bool:
+    """Return whether nobody on the way can read it: HTTPS, or an address of this machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1"))

@@ -45,5 +45,5 @@ class Check:
             found = await self.run()
         except Exception as error:  # noqa: BLE001 — the boundary of one check
             text = _("the check failed: {error}", error=f"{type(error).__name__}: {error}")
-            return [Finding("fault", self.subject, text)]
+            return [Finding("fault", self.subject, text, _("repeat it; if it stays, report it with these words"))]
         return found if isinstance(found, list) else [found]

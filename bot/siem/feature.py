@@ -21,19 +21,21 @@ def _start(service: Service) -> Parts:
 
 
 def _list_checks(config: Config) -> Iterator[Check]:
-    if config.audit.push.syslog:
+    if config.audit.push.target:
         yield Check(_(SUBJECT), partial(check_receiver, config.audit.push))
 
 
 async def check_receiver(push: AuditPushConfig) -> Finding:
     """Connect to the receiver by TLS, and send nothing."""
+    address = push.syslog or push.url
     try:
-        async with connected(push):
-            return Finding("ok", _(SUBJECT), _("{address} takes them", address=push.syslog))
+        async with connected(push) as receiver:
+            await receiver.greet()
+            return Finding("ok", _(SUBJECT), _("{address} takes them", address=address))
     except OSError as error:  # also of TLS
         why = getattr(error, "verify_message", "") or error.strerror or type(error).__name__
-        fix = _("check `audit: {push: {syslog: HOST:PORT}}`, and `ca_file` for an authority of your own")
-        return Finding("fault", _(SUBJECT), f"{push.syslog}: {why}", fix)
+        fix = _("check the address below `audit: {push: …}`, and `ca_file` for an authority of your own")
+        return Finding("fault", _(SUBJECT), f"{address}: {why}", fix)
 
 
 FEATURE = Feature("siem", checks=_list_checks, start=_start)

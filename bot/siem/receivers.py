@@ -27,7 +27,12 @@ class NotTaken(Exception):
 
 
 class Receiver(Protocol):
-    """Takes lines: (ISO time, JSON). Returns when the peer has them; after NotTaken or OSError all are sent again."""
+    """Takes lines: (ISO time, JSON). Returns when the peer has them; after NotTaken or OSError all are sent again.
+
+    `greet` finds out whether there is a receiver, and sends nothing. Raises OSError.
+    """
+
+    async def greet(self) -> None: ...
 
     async def send(self, lines: Sequence[tuple[str, bytes]]) -> None: ...
 
@@ -69,6 +74,14 @@ class _Https:
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session, self._url = session, url
 
+    async def greet(self) -> None:
+        try:
+            async with self._session.head(self._url, allow_redirects=False):
+                pass  # whatever it answers: a POST would be a row
+        except aiohttp.ClientError as error:
+            cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None)
+            raise cause or OSError(type(error).__name__) from None
+
     async def send(self, lines: Sequence[tuple[str, bytes]]) -> None:
         body = b"".join(line + b"\n" for _time, line in lines)
         headers = {"Content-Type": "application/x-ndjson"}
@@ -86,6 +99,9 @@ class _Syslog:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, send_seconds: float) -> None:
         self._reader, self._writer, self._send_seconds = reader, writer, send_seconds
         self._host = socket.gethostname() or "-"
+
+    async def greet(self) -> None:
+        """Say nothing: TLS has greeted."""
 
     async def send(self, lines: Sequence[tuple[str, bytes]]) -> None:
         for time, line in lines:

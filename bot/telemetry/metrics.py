@@ -10,6 +10,7 @@ development, so that their names may change.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)  # of the conventions
 TURN_SECONDS = (0.5, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 7200)
 LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+FRESH_SECONDS = 1.0  # for so long all scrapes get one text: asking often costs the service nothing
 MAX_UNPRICED = 1000  # calls that wait for their price, which the next scrape asks for
 
 Report = Callable[[], Awaitable[dict[str, Any]]]
@@ -65,6 +67,7 @@ class Metrics:
         self._of = cache(_child)  # to find a child each time takes four times as long
         self._of_turn, self._of_model = cache(self._find_turn), cache(self._find_model)
         self._measured: dict[str, Any] = {}
+        self._text, self._rendered, self._rendering = b"", float("-inf"), asyncio.Lock()
         self._make_own()
         self._make_genai()
         self._read = {
@@ -231,16 +234,28 @@ class Metrics:
     # ------------------------------------------------------------ a scrape
 
     async def render(self) -> bytes:
-        """Measure, price the calls since the last scrape, and return the text for Prometheus."""
+        """Return the text for Prometheus, at most a second old."""
+        async with self._rendering:
+            if time.monotonic() - self._rendered > FRESH_SECONDS:
+                await self._price_calls()
+                self._measured = await self._report()
+                self._text, self._rendered = generate_latest(self.registry), time.monotonic()
+            return self._text
+
+    async def _price_calls(self) -> None:
+        """Count what the calls since the last scrape cost. Those whose price cannot be asked wait for the next one."""
         calls = [*self._unpriced]
         self._unpriced.clear()
-        for call, cost in zip(calls, await self._price(calls), strict=True):
+        try:
+            costs = await self._price(calls)
+        except BaseException:  # also a scraper that has gone
+            self._unpriced.extendleft(reversed(calls))
+            raise
+        for call, cost in zip(calls, costs, strict=True):
             if cost is None:
                 self._of(self._no_price, call.model, call.kind).inc()
             else:
                 self._of(self._cost, call.model, call.kind).inc(cost / 1_000_000)
-        self._measured = await self._report()
-        return generate_latest(self.registry)
 
 
 def _child(metric: MetricWrapperBase, *labels: str) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -25,6 +27,10 @@ from tests.support.service_process import Service, ask, bash
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "packaging/prometheus/alerts.yaml"
 DASHBOARD = ROOT / "packaging/grafana/fawn.json"
+EVE = JANE + 1
+ELSEWHERE = {  # what other tests move: the journey below, and test_metrics.py of the unit tests
+    *("fawn_cost_usd", "fawn_platform_rate_limited", "gen_ai_client_inference_usage_reasoning_output_tokens"),
+}
 LABELS = {  # that a metric of Fawn may have
     *("channel", "outcome", "model", "kind", "reason", "scope", "version", "le", "error_type"),
     *("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "gen_ai_agent_name"),
@@ -95,6 +101,93 @@ async def test_a_journey_is_counted_and_no_label_names_anybody(
     named = {str(run), conversation, thread, person, str(JANE)}
     assert not values & named
     assert not [text for text in values if any(word in text for word in (thread, person, "secret-word", "Jane"))]
+
+
+class Scrapes:
+    """Scrapes of one service; `moved` are the metrics that any of them found above zero."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.moved: set[str] = set()
+        self.names: set[str] = set()
+
+    async def until(self, name: str, is_so: Callable[[float], bool] = lambda found: found > 0, **labels: str) -> None:
+        """Scrape until the sum of a metric's counts or values is so."""
+        seen = 0.0
+
+        async def look() -> bool:
+            nonlocal seen
+            found = await scrape(self.service)
+            for each in found.values():
+                samples = [each for each in each.samples if not each.name.endswith(("_bucket", "_sum"))]
+                self.names.add(each.name)
+                self.moved |= {each.name for sample in samples if sample.value > 0}
+                if each.name == name:
+                    seen = sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+            return is_so(seen)
+
+        try:
+            async with asyncio.timeout(60):
+                while not await look():
+                    await asyncio.sleep(0.3)
+        except TimeoutError:
+            pytest.fail(f"{name} {labels} is {seen}")
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_what_goes_wrong_and_what_waits_moves_its_metric(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(
+        http={"listen": "127.0.0.1:0"},
+        metrics={"enabled": True},
+        limits={"live_turns": 1},
+        sandbox={"provider": "auto"},
+    )
+    scrapes = Scrapes(service)
+    telegram.send(ask(errors=[500], text="after an error"))
+    await telegram.wait(JANE, "after an error", seconds=60)
+    await scrapes.until("fawn_unpriced_calls")
+    calls = "gen_ai_client_operation_duration_seconds"
+    await scrapes.until(calls, error_type=next(iter(await error_types(service))))
+
+    telegram.send(ask(steps=[bash("sleep 8")], text="at last"))
+    await scrapes.until("fawn_sandboxes_in_use")
+    telegram.send(ask(text="waited"), chat=EVE)
+    await scrapes.until("fawn_queue_conversations")
+    await scrapes.until("fawn_queue_age_seconds", lambda seconds: seconds > 1)
+    await telegram.wait(EVE, "waited", seconds=60)
+
+    for method in ("sendMessage", "editMessageText"):
+        telegram.fault("error", method, code=502, times=-1, contains="delayed")
+        telegram.fault("error", method, code=400, description="Bad Request: nope", times=-1, contains="poison")
+    telegram.send(ask(text="delayed"))
+    await scrapes.until("fawn_outbox_rows")
+    await scrapes.until("fawn_outbox_age_seconds", lambda seconds: seconds > 1)
+    await scrapes.until("fawn_platform_retries", channel="telegram")
+    telegram.send(ask(text="poison"), chat=EVE)
+    await scrapes.until("fawn_dead_letters")
+    telegram.fault("error", "getUpdates", code=502, times=-1)
+    telegram.wake()
+    await scrapes.until("fawn_channel_ready", lambda is_ready: is_ready == 0, channel="telegram")
+    await scrapes.until("fawn_ready", lambda is_ready: is_ready == 0)
+    telegram.clear_faults()
+    await telegram.wait(JANE, "delayed", seconds=60)
+    await scrapes.until("fawn_channel_ready", channel="telegram")
+
+    config = yaml.safe_load((service.folder / "config.yaml").read_text())
+    config["budgets"] = [{"scope": "person", "period": "day", "tokens": 1}]
+    (service.folder / "config.yaml").write_text(yaml.safe_dump(config))
+    assert (await service.fawn("reload"))[0] == 0
+    telegram.send(ask(text="too much"))
+    await scrapes.until("fawn_budget_refused", scope="person")
+    own = {name for name in scrapes.names if name.startswith(("fawn", "gen_ai"))}
+    assert own - scrapes.moved == ELSEWHERE
+
+
+async def error_types(service: Service) -> set[str]:
+    samples = (await scrape(service))["gen_ai_client_operation_duration_seconds"].samples
+    return {each.labels["error_type"] for each in samples} - {""}
 
 
 async def test_without_metrics_the_path_is_unknown(start: Start) -> None:

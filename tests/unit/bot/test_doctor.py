@@ -139,6 +139,7 @@ async def test_a_wrong_token_and_no_server_fail_only_their_channel(tmp_path: Pat
         text = "\n".join(map(render_finding, found))
         assert token not in text
         assert fix in text
+        assert all(f.fix for f in found if f.state != "ok" and f.subject.startswith("channel")), found
 
 
 async def test_access_rules_are_reported(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_an_archive_whose_headers_lie_is_refused_within_bounds(archive: Path, tm
         "except UnpackRefused as error: print('refused:', error)\n"
     )
     (tmp_path / "target").mkdir()
-    argv = [sys.executable, "-c", program, tmp_path / "bad.tar.gz", tmp_path / "target"]
+    argv: list[str | Path] = [sys.executable, "-c", program, tmp_path / "bad.tar.gz", tmp_path / "target"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith("refused: "), done.stderr[-2000:]
 

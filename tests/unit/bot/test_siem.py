@@ -14,8 +14,10 @@ import pytest
 
 from agent.setting import Secret
 from bot.config.audit import AuditConfig, AuditPushConfig
+from bot.config.loader import ConfigError, load_config
 from bot.config.schema import Config
 from bot.current import Current
+from bot.siem.feature import check_receiver
 from bot.siem.pushing import AuditPush
 from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind
@@ -96,6 +98,24 @@ async def test_a_damaged_row_goes_out_as_it_is_and_what_follows_it_too(store: Da
         assert [found[seq]["event.action"] for seq in range(6, 12)] == ["command", *["audit.damaged"] * 4, "command"]
         assert found[7]["event.original"] == "no JSON"
         assert found[7]["event.hash"] == (await store.run(partial(audit.read_page, after=6, limit=1)))[0].hash.hex()
+
+
+async def test_a_check_greets_a_receiver_and_sends_it_nothing(tmp_path: Path) -> None:
+    async with serve_siem(tmp_path) as receiver:
+        url = f"https://127.0.0.1:{receiver.https_port}/audit"
+        assert (await check_receiver(AuditPushConfig(url=url, ca_file=receiver.ca_file))).state == "ok"
+        foreign = await check_receiver(AuditPushConfig(url=url))
+        assert receiver.posts == 0
+    gone = await check_receiver(AuditPushConfig(url=url, ca_file=receiver.ca_file))
+    for found, why in ((foreign, "self-signed certificate"), (gone, "Connect call failed")):
+        assert (found.state, why in found.text, "ca_file" in found.fix) == ("fault", True, True), found
+
+
+@pytest.mark.parametrize("url", ["http://siem.example/audit", "siem.example", "ftp://siem.example"])
+def test_an_address_that_others_can_read_is_a_fault(tmp_path: Path, url: str) -> None:
+    (tmp_path / "config.yaml").write_text(f"config_version: 1\naudit: {{push: {{url: '{url}'}}}}\n")
+    with pytest.raises(ConfigError, match=r"audit\.push\.url: is not encrypted → write it as https://"):
+        load_config(tmp_path / "config.yaml", {})
 
 
 async def test_rows_that_go_out_again_do_not_move_the_cursor_back(store: Database) -> None:

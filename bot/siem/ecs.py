@@ -38,7 +38,7 @@ FAILED = ("denied", "failed", "fault", "refused", "expired", "error", "deny")
 OK = ("ok", "done", "allowed", "granted", "approved", "approve", "delivered", "accepted")
 
 
-def read_event(row: AuditRow) -> dict[str, Any] | None:
+def parse_row(row: AuditRow) -> dict[str, Any] | None:
     """Return what a row says; None for one that was damaged, by whoever could write into the database."""
     try:
         event = row.event

@@ -12,7 +12,7 @@ from bot.config.audit import AuditPushConfig
 from bot.current import Current
 from bot.service.audit_upkeep import sign_anchor
 from bot.service.background import run_forever
-from bot.siem.ecs import as_line, describe_anchor, describe_damage, describe_row, read_event
+from bot.siem.ecs import as_line, describe_anchor, describe_damage, describe_row, parse_row
 from bot.siem.receivers import SEND_SECONDS, NotTaken, Receiver, connected
 from bot.storage import audit
 from bot.storage.audit import NAMED_FIELDS
@@ -68,7 +68,7 @@ class AuditPush:
             cursor = max(0, cursor - SENT_AGAIN)
         anchored = -1
         while self._current.config.audit.push == config:
-            events = await self._store.run(partial(_read_events, after=cursor, limit=self._rows))
+            events = await self._store.run(partial(_parse_rows, after=cursor, limit=self._rows))
             if events:
                 await receiver.send([(str(each["@timestamp"]), as_line(each)) for each in events])
                 self._rows = min(2 * self._rows, BATCH_ROWS)
@@ -88,9 +88,9 @@ class AuditPush:
             await receiver.send([(str(event["@timestamp"]), as_line(event))])
 
 
-def _read_events(execute: Execute, after: int, limit: int) -> Sequence[dict[str, Any]]:
+def _parse_rows(execute: Execute, after: int, limit: int) -> Sequence[dict[str, Any]]:
     """Return the next rows by the names of the schema, with who their pseudonyms are."""
-    rows = [(row, read_event(row)) for row in audit.read_page(execute, after, limit)]
+    rows = [(row, parse_row(row)) for row in audit.read_page(execute, after, limit)]
     aliases = {str(event[name]) for _row, event in rows if event for name in NAMED_FIELDS if name in event}
     names = audit.find_names(execute, aliases) if aliases else {}
     return [describe_row(row, event, names) if event else describe_damage(row) for row, event in rows]

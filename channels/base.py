@@ -355,6 +355,25 @@ class StateKeeper(Protocol):
         """Use this store; called once, before `listen`."""
 
 
+@dataclass(frozen=True, slots=True)
+class SignInCode:
+    """A code to scan that says `code` ("": none now), and a sentence on what to do or what has become of it."""
+
+    code: str
+    text: str
+
+
+@runtime_checkable
+class CodeSignIn(Protocol):
+    """The further methods of a channel whose account signs in by a code that a person scans."""
+
+    async def begin_sign_in(self) -> None:
+        """Begin to sign in, unless that goes on already. The login is kept in the channel's `StateStore`."""
+
+    def sign_in_code(self) -> SignInCode:
+        """Return how far it is."""
+
+
 @runtime_checkable
 class MessageLinker(Protocol):
     """The further method of a channel whose platform has web addresses of messages."""

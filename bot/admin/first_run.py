@@ -18,6 +18,7 @@ from bot.admin.local_checks import is_served
 from bot.admin.model_trial import choose_model
 from bot.admin.operations import call_service
 from bot.admin.setup import (
+    Connected,
     SetupOptions,
     SetupStopped,
     bound_command,
@@ -52,7 +53,7 @@ class _Plan:
     sections: list[Section] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
     model: ModelSettings | None = None
-    channel: tuple[ChannelConfig, str] | None = None  # a new one, with its account
+    channel: Connected | None = None  # a new one
 
 
 def first_run(file: Path | None, answers: Answers, *, wait: bool) -> None:
@@ -74,8 +75,8 @@ def first_run(file: Path | None, answers: Answers, *, wait: bool) -> None:
     _write(plan, files, answers, file)
     _answer_once(load_config(file), file)
     if plan.channel and options:
-        entry, account = plan.channel
-        welcome_first_person(options, _entry_of(load_config(file), entry.name), account, config.data_dir)
+        entry = _entry_of(load_config(file), plan.channel.entry.name)
+        welcome_first_person(options, plan.channel._replace(entry=entry), config.data_dir)
     else:
         print(_("Start Fawn with `fawn run`, or talk to it here with `fawn chat`."), flush=True)
 
@@ -99,7 +100,8 @@ def _open(plan: _Plan, answers: Answers, file: Path | None, *, wait: bool) -> tu
 
 def _connect(plan: _Plan, answers: Answers, options: SetupOptions) -> None:
     """Take the tokens of a platform, which are tried at once."""
-    entry, _account = plan.channel = connect_account(options, answers.tokens)
+    plan.channel = connect_account(options, answers.tokens)
+    entry = plan.channel.entry
     plan.variables |= variables_of(entry)
     if answers.terminal:
         answers.keep("tokens", variables_of(entry))
@@ -144,7 +146,7 @@ def _choose_access(plan: _Plan, answers: Answers) -> None:
     """Ask who may talk on the new platform; pairing, the default, needs no line."""
     if not plan.channel:
         return
-    entry, _account = plan.channel
+    entry = plan.channel.entry
     choices = [
         (PAIRING, _("you first; others write to it and get a code, which you accept")),
         (OPEN, _("every member of the workspace")),

@@ -32,7 +32,8 @@ from bot.api.page import sessions
 from bot.privacy.command import enqueue_forgetting
 from bot.service.backup import back_up
 from bot.service.dead_letters import drop, requeue
-from bot.storage import api_keys, audit, conversations, dead_letters, people, person_roles, transcripts
+from bot.service.stored_secrets import CHANNEL
+from bot.storage import api_keys, audit, channel_state, conversations, dead_letters, people, person_roles, transcripts
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import DeadLetter
@@ -110,6 +111,7 @@ class Operations:
             "key.list": self.key_list,
             "key.revoke": self.key_revoke,
             "web.link": self.web_link,
+            "channel.keep": self.channel_keep,
             "backup": self.backup,
             "export": self.export,
             "skills.note": self.skills_note,
@@ -227,6 +229,21 @@ class Operations:
                 )
             )
         return {"channel": channel, "person": person, "roles": roles}
+
+    async def channel_keep(self, channel: str, kept: dict[str, str]) -> Answer:
+        """Keep for a channel what the set-up got for it, such as a login, sealed as everything that channels keep."""
+        sealer = self._sealer()
+        if not all(isinstance(each, str) for each in kept.values()):
+            raise OddRequest("`kept` is of the wrong type: it is texts by name")
+        sealed = {name: sealer.seal(text, CHANNEL) for name, text in kept.items()}
+        event = AuditEvent(AuditKind.COMMAND, channel=channel, what=audit.command_line() | {"name": "channel.keep"})
+
+        def keep(execute: Execute) -> None:
+            channel_state.write_state(execute, channel, sealed)
+            audit.record(execute, event)
+
+        await self._store.run(keep)
+        return {"channel": channel, "kept": sorted(kept)}
 
     async def backup(self, file: str) -> Answer:
         """Write consistent copies of the databases, and the folders of conversations and skills, into a .tar.gz."""
@@ -413,7 +430,7 @@ def _check_arguments(operation: Operation, arguments: dict[str, Any]) -> None:
     except TypeError as error:
         raise OddRequest(str(error)[:MAX_ODD_CHARS]) from error
     for name, value in arguments.items():
-        if type(value).__name__ != (wanted := signature.parameters[name].annotation):
+        if type(value).__name__ != (wanted := signature.parameters[name].annotation.partition("[")[0]):
             raise OddRequest(f"`{name}` is of the wrong type: it is {wanted}")
 
 

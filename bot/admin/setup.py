@@ -22,6 +22,7 @@ from agent.setting import Secret
 from bot.admin.doctor import check_channel, render_finding
 from bot.admin.env_file import set_variables
 from bot.admin.operations import Answer, NotRunning, call_service
+from bot.admin.qr_code import draw_code
 from bot.admin.terminal import LOOK_SECONDS, QuestionVoid, ask, confirm, confirm_while, say
 from bot.config.document import ConfigFault
 from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config
@@ -29,7 +30,7 @@ from bot.config.schema import ChannelConfig, Config
 from bot.service.log import Redactor
 from catalogue import N_, _, list_items, localized
 from channels.base import ChannelError, Health
-from channels.shared.setup_guide import SetupGuide, SignIn
+from channels.shared.setup_guide import Scan, SetupGuide, SignIn
 
 STOP_SECONDS = 30.0  # until a service that does not end is killed
 LOG_NAME, SHOWN_LOG_LINES = "setup.log", 5
@@ -42,6 +43,14 @@ LEFT_WITHOUT_OPERATOR = N_(
 LEFT_EARLY = N_("Nothing was written: `fawn setup {channel}` begins again.")
 _LONG_LINK = re.compile(r"(https://[^\s&]{1,60})\S{100,}")
 DEFAULT_CONTACT = N_("Write to the bot in a direct chat: {word}")
+
+
+class Connected(NamedTuple):
+    """A channel that was set up: its settings, the sentence of its probe, and what the service is to keep for it."""
+
+    entry: ChannelConfig
+    account: str
+    kept: Mapping[str, str]
 
 
 class SetupStopped(Exception):
@@ -77,24 +86,28 @@ class SetupOptions:
 def set_up_channel(options: SetupOptions, config: Config) -> None:
     """Set one channel up. Raises SetupStopped, SetupLeft, ConfigError and OSError."""
     try:
-        entry, account = connect_account(options)
+        channel = connect_account(options)
     except (EOFError, KeyboardInterrupt):
         raise SetupLeft(_(LEFT_EARLY, channel=options.channel)) from None
-    values = variables_of(entry)
+    values = variables_of(channel.entry)
     set_variables(options.env_file, values)
     say(_("Wrote {names} to {file}.", names=list_items(values), file=options.env_file))
-    welcome_first_person(options, entry, account, config.data_dir)
+    welcome_first_person(options, channel, config.data_dir)
 
 
-def welcome_first_person(options: SetupOptions, entry: ChannelConfig, account: str, data_dir: Path) -> None:
+def welcome_first_person(options: SetupOptions, channel: Connected, data_dir: Path) -> None:
     """Let the first person in, whose tokens are saved, and serve them until Ctrl-C. Raises SetupStopped, SetupLeft."""
+    entry, account, kept = channel
     _check_saved(options, entry)
     if not (options.interactive or options.wait) or entry.access.open or not entry.access.pairing:
+        if kept:
+            with _running_service(options, data_dir, kept):
+                pass
         say(_("Start Fawn with `fawn run`. `fawn pair list` shows who waits for access."))
         return
     word = "".join(secrets.choice("ABCDEFGHJKLMNPQRSTUVWXYZ23456789") for _letter in range(8))
     try:
-        with _running_service(options, data_dir) as process:
+        with _running_service(options, data_dir, kept) as process:
             say("", _find_guide(options.channel).contact(entry.settings, account, word))
             say(_("Waiting for you there … (Ctrl-C leaves)"))
             name = _let_first_person_in(options, data_dir, word, process)
@@ -119,8 +132,8 @@ def _find_guide(channel: str) -> SetupGuide:
 # ------------------------------------------------------------ the account
 
 
-def connect_account(options: SetupOptions, given: Mapping[str, str] | None = None) -> tuple[ChannelConfig, str]:
-    """Take the secrets until the platform accepts them; return the configured channel and its account.
+def connect_account(options: SetupOptions, given: Mapping[str, str] | None = None) -> Connected:
+    """Take the secrets until the platform accepts them, and return the configured channel.
 
     `given` are variables that are known before. Raises SetupStopped and ConfigError.
     """
@@ -137,26 +150,49 @@ def connect_account(options: SetupOptions, given: Mapping[str, str] | None = Non
         raise SetupStopped(
             _("{name} is not set → run it in a terminal, set the variable, or use --token-stdin", name=missing[0])
         )
-    asked = bool(missing) or (
-        options.interactive
-        and not given
-        and not confirm(_("Use the {names} you have? [Y/n] ", names=list_items(values)))
-    )
+    asked = bool(missing) or (options.interactive and _asks_anew(guide, values, known=bool(given)))
+    kept: dict[str, str] = {}
     if asked:
         values = dict.fromkeys(values, "")
     while True:
         if asked:
             typed: dict[str, str] = {}
             for name in order:
+                if scan := guide.scans.get(name):
+                    typed[name] = _scan_code(scan, kept)
+                    continue
                 typed[name] = _ask_value(module, name, guide, values[variables[name]], typed, can_link=can_link)
             values = {variables[name]: typed[name] for name in order}
         try:
-            return _try_account(options, values)
+            return Connected(*_try_account(options, values), kept)
         except AccountRefused as error:
             if not options.interactive:
                 raise
             say(error, _("Try again; Enter keeps the value from before."), "")
             asked = True
+
+
+def _asks_anew(guide: SetupGuide, values: Mapping[str, str], *, known: bool) -> bool:
+    """Return whether to take the secrets again. A code is always scanned: a login that is over looks like any other."""
+    if guide.scans:
+        return True
+    return not known and not confirm(_("Use the {names} you have? [Y/n] ", names=list_items(values)))
+
+
+def _scan_code(scan: Scan, kept: dict[str, str]) -> str:
+    """Have a person scan a code; return the value of the setting, and note what is to be kept. Raises SetupStopped."""
+
+    def show(text: str, code: str = "") -> None:
+        if code:
+            print(draw_code(code), flush=True)
+        say(text)
+
+    try:
+        found = asyncio.run(scan(show))
+    except ChannelError as error:
+        raise SetupStopped(str(error)) from None
+    kept.update(found.kept)
+    return found.value
 
 
 def _read_stdin(names: list[str]) -> dict[str, str]:
@@ -176,11 +212,6 @@ def _ask_value(
     module: Any, name: str, guide: SetupGuide, before: str, typed: Mapping[str, str], *, can_link: bool
 ) -> str:
     """Ask for one setting, after those that were `typed`. What is secret stays invisible. Raises SetupStopped."""
-    if scan := guide.scans.get(name):
-        try:
-            return asyncio.run(scan(say))
-        except ChannelError as error:
-            raise SetupStopped(str(error)) from None
     if not before:
         step = guide.steps.get(name)
         text = step() if step else ""
@@ -282,10 +313,17 @@ def bound_command(name: str, file: Path | None, *words: str) -> list[str]:
 
 
 @contextmanager
-def _running_service(options: SetupOptions, data_dir: Path) -> Iterator[subprocess.Popen[bytes] | None]:
-    """Wait until a service has connected the channel: the one that runs (None), or one of our own until the end."""
-    if _call(data_dir, "status") is not None:
-        say(_("Fawn is running here. Restart it now, so that it reads the new values."))
+def _running_service(
+    options: SetupOptions, data_dir: Path, kept: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes] | None]:
+    """Wait until a service has connected the channel: the one that runs (None), or one of our own until the end.
+
+    It gets first what it is to keep for the channel: only the service knows the key that seals it.
+    """
+    if (report := _call(data_dir, "status")) is not None:
+        _hand_over(options.channel, data_dir, kept, None)
+        if not kept or options.channel not in report["channels"]:
+            say(_("Fawn is running here. Restart it now, so that it reads the new values."))
         _await_channel(options.channel, data_dir, None)
         yield None
         return
@@ -296,6 +334,7 @@ def _running_service(options: SetupOptions, data_dir: Path) -> Iterator[subproce
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
+        _hand_over(options.channel, data_dir, kept, process)
         _await_channel(options.channel, data_dir, process)
         yield process
     finally:
@@ -305,6 +344,17 @@ def _running_service(options: SetupOptions, data_dir: Path) -> Iterator[subproce
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _hand_over(channel: str, data_dir: Path, kept: Mapping[str, str], process: subprocess.Popen[bytes] | None) -> None:
+    """Have the service keep this for a channel. Raises SetupStopped."""
+    while kept:
+        answer = _look(data_dir, "channel.keep", process, channel=channel, kept=dict(kept))
+        if answer and "error" in answer:
+            raise SetupStopped(answer["error"])
+        if answer:
+            return
+        time.sleep(LOOK_SECONDS)
 
 
 def _await_channel(channel: str, data_dir: Path, process: subprocess.Popen[bytes] | None) -> None:
@@ -381,12 +431,12 @@ def _decide(request: _Request, holds: Callable[[], bool]) -> _Rights:
     return _Rights(let_in, let_in and confirm_while(_(MAKE_OPERATOR, name=request.name), holds, default=False))
 
 
-def _look(data_dir: Path, operation: str, process: subprocess.Popen[bytes] | None) -> Answer | None:
+def _look(data_dir: Path, operation: str, process: subprocess.Popen[bytes] | None, **arguments: Any) -> Answer | None:
     """Ask the service; None while it starts. Raises SetupStopped if ours has ended."""
     if process and process.poll() is not None:
         lines = (data_dir / LOG_NAME).read_text("utf-8", "replace").splitlines()[-SHOWN_LOG_LINES:]
         raise SetupStopped("\n".join([_("Fawn has ended:"), *lines]))
-    return _call(data_dir, operation)
+    return _call(data_dir, operation, **arguments)
 
 
 def _call(data_dir: Path, operation: str, **arguments: Any) -> Answer | None:

@@ -144,7 +144,7 @@ class MatrixChannel(PlatformChannel):
             if self._sender.encryption:
                 body["initial_state"] = [ENCRYPTED_ROOM]
             room = str((await self._api.call("POST", f"{CLIENT}/createRoom", body))["room_id"])
-            made = self._sender.rooms.room(room)
+            made = self._sender.rooms.join(room)
             made.joined, made.invited, made.heroes = 1, 1, (person,)
             made.encrypted = "initial_state" in body
         return Thread(NAME, near.workspace, room)

@@ -139,14 +139,24 @@ class RoomEncryption:
 
     # ------------------------------------------------------------ what goes
 
+    async def _share_key(self, room: str) -> OutboundKey:
+        """Give those who are in a room its key, and return it. Raises ChannelError."""
+        devices = await self._devices_in(room)
+        key = self.machine.outbound(room, devices)
+        missing = [each for each in devices if f"{each.user} {each.id}" not in key.shared]
+        if missing:
+            await self._share(room, key, missing)
+        return key
+
+    async def prepare(self, room: str) -> None:
+        """Do before a post what takes its time."""
+        async with self._lock:
+            await self._share_key(room)
+
     async def encrypt(self, room: str, kind: str, content: Json) -> Json:
         """Return the content of an encrypted event, after those who are in the room have its key."""
         async with self._lock:
-            devices = await self._devices_in(room)
-            key = self.machine.outbound(room, devices)
-            missing = [each for each in devices if f"{each.user} {each.id}" not in key.shared]
-            if missing:
-                await self._share(room, key, missing)
+            key = await self._share_key(room)
             sealed = self.machine.seal_event(room, key, kind, content)
             await self.save()
             return sealed
@@ -160,7 +170,8 @@ class RoomEncryption:
                 raise Refused(_(TOO_MANY, n=MAX_MEMBERS))
             self._members[room] = [text_of(each.get("state_key")) for each in here]
         users = self._members[room]
-        await self.know(users)
+        while any(user not in self.machine.devices for user in users):  # lists change while others are asked for
+            await self.know(users)
         own = (self.machine.user, self.machine.device)
         known = (each for user in users for each in self.machine.devices.get(user, {}).values())
         return [each for each in known if each.trusted and (each.user, each.id) != own]

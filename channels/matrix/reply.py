@@ -101,6 +101,7 @@ class MatrixRenderer(MessageRenderer[MatrixMessage]):
     # ------------------------------------------------------------ calls
 
     async def prepare_post(self, part: MatrixMessage, index: int) -> str:
+        await self._sender.prepare(self._thread.chat)
         known = find_sent_message(self._posts, index)
         if known and known.id is None:
             self._unknown.add(index)

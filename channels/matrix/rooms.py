@@ -49,12 +49,16 @@ class Rooms:
         self.redacted: LatestDict[str, bool] = LatestDict(MAX_EVENTS)
 
     def room(self, id: str) -> Room:
-        """Return a joined room."""
+        """Return what is known of a room. One of which nothing is known does not count as joined by that."""
+        return self.joined.get(id) or Room()
+
+    def join(self, id: str) -> Room:
+        """Return a room that the account is in."""
         return self.joined.setdefault(id, Room())
 
     def apply(self, id: str, changed: Mapping[str, Any]) -> Room:
         """Take over what an answer of /sync says about a joined room."""
-        room = self.room(id)
+        room = self.join(id)
         summary = dict_of(changed.get("summary"))
         for name, attribute in (("m.joined_member_count", "joined"), ("m.invited_member_count", "invited")):
             if isinstance(count := summary.get(name), int):

@@ -32,22 +32,27 @@ class EventSender:
         self.rooms = rooms
         self.account = ""
         self.encryption: RoomEncryption | None = None
-        self.synced = asyncio.Event()  # the rooms are known
+        self.synced = asyncio.Event()  # the rooms are known, and the keys
         self.typing = TypingActions(TYPING_SHOWS_SECONDS, self._type)
 
     async def room(self, id: str) -> Room:
         """Return a room of which it is known whether it is encrypted. Raises TryLater and ChatGone."""
-        if id not in self.rooms.joined:
-            try:
-                async with asyncio.timeout(FIRST_SYNC_SECONDS):
-                    await self.synced.wait()
-            except TimeoutError:
-                raise TryLater("Matrix is not connected yet") from None
+        try:
+            async with asyncio.timeout(FIRST_SYNC_SECONDS):
+                await self.synced.wait()
+        except TimeoutError:
+            raise TryLater("Matrix is not connected yet") from None
         if id not in self.rooms.joined:
             path = f"{CLIENT}/rooms/{quote(id, safe='')}/state/m.room.member/{quote(self.account, safe='')}"
             await self._api.in_room(id, self._api.call("GET", path))  # raises ChatGone
             raise TryLater("Matrix has not described the room yet")
         return self.rooms.joined[id]
+
+    async def prepare(self, room_id: str) -> None:
+        """Wait until a post can go out at once: what is recorded of it counts as an attempt. Raises ChannelError."""
+        room = await self.room(room_id)
+        if room.encrypted and self.encryption:
+            await self.encryption.prepare(room_id)
 
     async def send(self, room_id: str, kind: str, content: Json, transaction: str = "") -> str:
         """Send an event and return its id. Raises ChannelError; nothing goes open into an encrypted room."""

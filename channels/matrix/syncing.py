@@ -128,11 +128,11 @@ class Syncing:
         self._rooms.joined.clear()
         for room, changed in _rooms_in(now, "join"):
             self._rooms.apply(room, changed)
-        self._sender.synced.set()
         self._name = f"{SINCE} {id} {device}"
         self._since = kept.get(self._name, "")
         if device:
             await self._begin_encryption(id, device, kept)
+        self._sender.synced.set()
         if not self._since:
             await self._keep_position(text_of(now.get("next_batch")))
         await self._answer_invites(now, me)
@@ -343,7 +343,7 @@ class Syncing:
         path = f"{CLIENT}/rooms/{quote(id, safe='')}"
         members = dict_of((await self._ask(f"{path}/joined_members")).get("joined"))
         encryption = await self._ask(f"{path}/state/m.room.encryption/")
-        room = self._rooms.room(id)
+        room = self._rooms.join(id)
         room.joined, room.encrypted = len(members), room.encrypted or bool(encryption)
 
     async def _move_chat(self, new: str, created: Json, me: MatrixAccount) -> None:

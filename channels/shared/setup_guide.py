@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,22 @@ class SignIn:
     log_in: Callable[[Mapping[str, str], str, str], Coroutine[Any, Any, str]]
 
 
-Scan = Callable[[Callable[[str], object]], Coroutine[Any, Any, str]]
-"""Shows texts, waits until a person has scanned a code, and returns the value of a setting. Raises ChannelError."""
+class ShowCode(Protocol):
+    """Shows a text, and the code to scan that says `code`, in place of the one before; "" shows none."""
+
+    def __call__(self, text: str, code: str = "") -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What a scanned code gives: the value of a setting, and what the service keeps for the channel, sealed."""
+
+    value: str
+    kept: Mapping[str, str]
+
+
+Scan = Callable[[ShowCode], Coroutine[Any, Any, Scanned]]
+"""Waits until a person has scanned the code that it shows. Raises ChannelError."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from agent.setting import Secret, required, setting
+from agent.setting import required, setting
 from catalogue import N_
 from channels.shared.ids import IdForms
 from channels.shared.lifecycle import open_channel, run_probe
@@ -23,7 +23,13 @@ PUBLIC_URL = "https://ilinkai.weixin.qq.com"
 class WeChatSettings:
     """`channels.wechat` in config.yaml."""
 
-    login: Secret = required(N_("the login that scanning the code gives"), environment="WECHAT_LOGIN")
+    person: str = required(
+        N_("the WeChat id of the person to whom the robot belongs"),
+        environment="WECHAT_PERSON",
+        shape=r"[\w.-]{1,120}@im\.wechat",
+        looks="o9cq80-abc@im.wechat",
+    )
+    base_url: str = setting(PUBLIC_URL, "URL where signing in begins")
     cdn_url: str = setting("https://novac2c.cdn.weixin.qq.com/c2c", "URL of the server of files")
     proxy: str = setting("", "HTTP proxy for calls and files, with user:password@ if it needs them", repr=False)
     ca_file: str = setting("", "PEM file with certificate authorities to trust instead of the system's")

@@ -23,7 +23,9 @@ BASE_INFO = {"channel_version": VERSION, "bot_agent": "Fawn/1.0"}
 MAX_ANSWER_BYTES = 8 << 20
 POLL_SECONDS = 35.0
 LOGGED_OUT, CLOSED = -14, -2
-ENDED = N_("WeChat ended this login, because another code was scanned or it is too old: run `fawn setup wechat` again.")
+ENDED = N_(
+    "WeChat ended this login, because another code was scanned or it is too old: sign in anew by `fawn setup wechat`."
+)
 
 
 class LoggedOut(TokenRejected):
@@ -43,8 +45,11 @@ class WeChatApi(HttpClient):
 
     def __init__(self, url: str, token: str, proxy: str, ca_file: str) -> None:
         super().__init__("WeChat", proxy, ca_file)
-        self.url = url.rstrip("/")
-        self._token = token
+        self.sign_in(url, token)
+
+    def sign_in(self, url: str, token: str) -> None:
+        """Make all further calls there, with this token."""
+        self.url, self._token = url.rstrip("/"), token
 
     async def __call__(self, verb: str, body: Mapping[str, Any], *, repeatable: bool = False) -> dict[str, Any]:
         """Make a call and return its answer. Raises LoggedOut, SendRefused, WeChatRefusal and what calls raise."""

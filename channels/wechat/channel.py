@@ -6,12 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import urlsplit
 
 from agent.messages import Attachment, Message, Thread
-from catalogue import _
+from catalogue import N_, _
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -22,9 +23,12 @@ from channels.base import (
     OutgoingFile,
     Readiness,
     Receive,
+    Refused,
     Reply,
     SentMessages,
+    SignInCode,
     StateStore,
+    Unattended,
 )
 from channels.shared.caches import LatestDict, TypingActions
 from channels.shared.health import ConnectionHealth
@@ -32,7 +36,7 @@ from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import FilePost, PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
-from channels.shared.reply_window import ReplyWindows
+from channels.shared.reply_window import LOOK_SECONDS, ReplyWindows
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import REPEAT_MARK
 from channels.shared.visible_text import dicts_in
@@ -40,7 +44,7 @@ from channels.wechat import NAME, WeChatSettings
 from channels.wechat.api import LoggedOut, SendRefused, WeChatApi
 from channels.wechat.events import parse_message, split_message_id
 from channels.wechat.files import WeChatFiles
-from channels.wechat.login import Login
+from channels.wechat.login import SOMEBODY_ELSE, Login, kept_name, sign_in
 from channels.wechat.reply import MAX_TEXT_CHARS, WeChatRenderer
 
 log = logging.getLogger(__name__)
@@ -50,7 +54,11 @@ BLOCKED_SECONDS = 3600.0  # after a refusal that does not say why: too fast is o
 TYPING_SECONDS = 8.0
 MAX_FILE_BYTES = 100 << 20
 MAX_BACKOFF_SECONDS = 10.0
+LOGIN_LOOK_SECONDS = 2.0  # between two looks whether somebody has signed in
 MAX_TEXTS = 2_000  # messages whose text is kept for quotes
+NOBODY = N_("nobody is signed in: run `fawn setup wechat`")
+ASKING = N_("Asking WeChat for a code …")
+SIGNED_IN = N_("Signed in.")
 FAMILIES = {".png": "image", ".jpg": "image", ".jpeg": "image", ".mp4": "video"}
 ITEMS = {"image": 2, "file": 4, "video": 5}
 
@@ -62,8 +70,8 @@ class WeChatChannel(PlatformChannel):
     limits = ChannelLimits(MAX_TEXT_CHARS, MAX_FILE_BYTES, MAX_FILE_BYTES, mentions=False)
 
     def __init__(self, settings: WeChatSettings) -> None:
-        self._login = Login.load(settings.login.reveal())
-        self._api = WeChatApi(self._login.url, self._login.token, settings.proxy, settings.ca_file)
+        self._settings = settings
+        self._api = WeChatApi(settings.base_url, "", settings.proxy, settings.ca_file)
         super().__init__(self._api)
         self._files = WeChatFiles(self._api, settings.cdn_url)
         self.windows = ReplyWindows("WeChat", WINDOW_SECONDS, BUDGET)
@@ -71,9 +79,12 @@ class WeChatChannel(PlatformChannel):
         self._typing: TypingActions[tuple[str, str]] = TypingActions(TYPING_SECONDS, self._show_typing)
         self._texts: LatestDict[str, str] = LatestDict(MAX_TEXTS)
         self._contexts: LatestDict[str, str] = LatestDict(MAX_TEXTS)  # person → the token of their last message
-        self._language = "zh" if (urlsplit(self._login.url).hostname or "").endswith(".qq.com") else ""
-        self._state: StateStore | None = None
-        self._cursor_name = f"cursor {self._login.bot}"
+        self._language = ""  # of the person
+        self._state: StateStore
+        self._login: Login | None = None  # the one that counts
+        self._over = ""  # the token of a login that WeChat has ended
+        self._signing: asyncio.Task[None] | None = None
+        self._offered = SignInCode("", "")
         self._health = ConnectionHealth(NAME, log)
         self._pipeline = InboundPipeline(
             NAME,
@@ -85,37 +96,82 @@ class WeChatChannel(PlatformChannel):
     # ------------------------------------------------------------ events
 
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
-        """Poll until cancelled. A login that WeChat ended is final: the channel stays down and says what to do."""
+        """Poll until cancelled. After a login that WeChat ended, stay down until somebody signs in anew."""
         self._pipeline.receive = receive
-        await self._pipeline.retry_until_stored(lambda: self.windows.restore(catch_up, NAME, self._login.bot))
-        cursor = await self._pipeline.retry_until_stored(self._load_cursor)
+        while True:
+            login = self._login = await self._find_login()
+            self._api.sign_in(login.url, login.token)
+            self._language = "zh" if (urlsplit(login.url).hostname or "").endswith(".qq.com") else ""
+            restore = partial(self.windows.restore, catch_up, NAME, login.bot)
+            await self._pipeline.retry_until_stored(restore)
+            try:
+                await self._poll(login)
+            except LoggedOut as error:
+                self._login, self._over = None, login.token
+                self._health.set_health(Health.DOWN, str(error))
+
+    async def _find_login(self) -> Login:
+        """Return the login that is kept, as soon as there is one that counts."""
+        while True:
+            kept = await self._pipeline.retry_until_stored(self._state.load)
+            login = Login.load(kept.get(kept_name(self._settings.person), ""))
+            if login and login.token != self._over:
+                return login
+            if not self._over:
+                self._health.set_health(Health.DOWN, _(NOBODY))
+            await asyncio.sleep(LOGIN_LOOK_SECONDS)
+
+    async def _poll(self, login: Login) -> None:
+        """Poll for good. Raises LoggedOut."""
+        name = f"cursor {login.bot}"
+        cursor = (await self._pipeline.retry_until_stored(self._state.load)).get(name, "")
         while True:
             try:
                 found = await self._api.poll(cursor)
-                self._health.set_health(Health.READY, self._login.bot)
-                await self._store_all([*dicts_in(found.get("msgs"))])
+                self._health.set_health(Health.READY, login.bot)
+                await self._store_all([*dicts_in(found.get("msgs"))], login.bot)
                 after = str(found.get("get_updates_buf") or "") or cursor
-                if after != cursor and self._state:
-                    await self._state.save({self._cursor_name: after})
+                if after != cursor:
+                    await self._state.save({name: after})
                 cursor, self._health.failures = after, 0
-            except LoggedOut as error:
-                self._health.set_health(Health.DOWN, str(error))
-                await asyncio.Event().wait()
+            except LoggedOut:
+                raise
             except NotStored:
                 await asyncio.sleep(self._health.note_failure("", MAX_BACKOFF_SECONDS))
             except ChannelError as error:
                 await asyncio.sleep(max(self._health.note_failure(f"{error}.", MAX_BACKOFF_SECONDS), error.after))
 
     def keep_state(self, state: StateStore) -> None:
-        """Keep there where to go on polling."""
+        """Keep there the login, and where to go on polling."""
         self._state = state
 
-    async def _load_cursor(self) -> str:
-        return (await self._state.load()).get(self._cursor_name, "") if self._state else ""
+    async def begin_sign_in(self) -> None:
+        """Ask for a code to scan, unless one is shown already."""
+        if self._signing is None or self._signing.done():
+            self._offered = SignInCode("", _(ASKING))
+            self._signing = self._background.start(self._sign_in(), "wechat sign-in")
 
-    async def _store_all(self, raw: list[dict[str, Any]]) -> None:
+    def sign_in_code(self) -> SignInCode:
+        return self._offered
+
+    async def _sign_in(self) -> None:
+        def show(text: str, code: str = "") -> None:
+            self._offered = SignInCode(code, text)
+
+        settings = self._settings
+        try:
+            found = await sign_in(show, settings.base_url, proxy=settings.proxy, ca_file=settings.ca_file)
+            if found.value != settings.person:  # whoever sees the page could take the robot over
+                raise Refused(_(SOMEBODY_ELSE, person=settings.person))
+            await self._state.save(found.kept)
+        except (ChannelError, NotStored) as error:
+            self._offered = SignInCode("", str(error))
+        else:
+            self._offered = SignInCode("", _(SIGNED_IN))
+
+    async def _store_all(self, raw: list[dict[str, Any]], bot: str) -> None:
         """Store the messages of a poll, before its cursor counts. Raises NotStored."""
-        events = [event for each in raw if (event := parse_message(each, self._login.bot, self._texts, self._language))]
+        events = [event for each in raw if (event := parse_message(each, bot, self._texts, self._language))]
         for event in events:
             if isinstance(event, Message):
                 self.windows.open(event.thread.chat, event.time)
@@ -145,15 +201,21 @@ class WeChatChannel(PlatformChannel):
         async def type_() -> None:
             await self._typing.show((person, context or self._contexts.get(person, "")))
 
-        renderer = WeChatRenderer(posts, lambda: self.windows.check(person), post, type_)
+        renderer = WeChatRenderer(posts, lambda: self._check(person), post, type_)
         return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread)))
+
+    def _check(self, person: str) -> None:
+        """Raise Unattended where nothing can be sent now: nobody is signed in, or the person has to write first."""
+        if self._login is None:
+            raise Unattended(self._health.now.detail or _(NOBODY), LOOK_SECONDS)
+        self.windows.check(person)
 
     async def _send_text(self, person: str, text: str, context: str, key: str) -> str:
         return await self._send(person, {"type": 1, "text_item": {"text": text}}, context, key)
 
     async def _send(self, person: str, item: dict[str, Any], context: str, key: str) -> str:
         """Send one message. Raises WindowClosed, which is learned from the platform's refusal, too."""
-        self.windows.check(person)
+        self._check(person)
         message = {
             "from_user_id": "",
             "to_user_id": person,
@@ -175,7 +237,7 @@ class WeChatChannel(PlatformChannel):
 
     async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, dict[str, Any]]:
         """Upload a file, once the person may get it; return its kind and how a message names it."""
-        self.windows.check(thread.chat)
+        self._check(thread.chat)
         kind = FAMILIES.get(PurePath(file.name).suffix.lower(), "file")
         async with opened_file(file.path) as content:
             return kind, await self._files.upload(thread.chat, kind, content, file.size)

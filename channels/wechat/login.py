@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -15,14 +12,15 @@ import orjson
 from catalogue import N_, _
 from channels.base import Refused
 from channels.shared.lifecycle import opened
+from channels.shared.setup_guide import Scanned, ShowCode
 from channels.wechat import PUBLIC_URL, WeChatSettings
 from channels.wechat.api import WeChatApi
 
-SCAN = N_("Open this link in a browser, and scan the code that it shows with WeChat on your telephone:\n{link}")
+SCAN = N_("Scan this code with WeChat on your telephone, or open the link in a browser, which shows it:\n{link}")
 SCANNED = N_("Scanned. Confirm it on your telephone …")
-CODE_OVER = N_("Nobody confirmed the code in time: run the set-up again.")
-WRONG_LOGIN = N_("the login is damaged: run `fawn setup wechat` again")
-SIGNED_IN = N_("signed in as {bot} for {person}; the start tries whether the login still counts")
+CODE_OVER = N_("Nobody confirmed the code in time: begin again.")
+SOMEBODY_ELSE = N_("Another person scanned the code: the robot belongs to {person}.")
+STORED = N_("the login of {person} is kept by the service; `fawn status` says whether it still counts")
 MAX_SCAN_SECONDS = 480.0  # from the code to its confirmation
 LOOK_SECONDS = 1.0  # between two looks: once a code is scanned, the answers come at once
 
@@ -37,27 +35,31 @@ class Login:
     person: str
 
     def dump(self) -> str:
-        """Return it as the text of a setting."""
-        return base64.urlsafe_b64encode(orjson.dumps(self)).decode()
+        """Return it as what the service keeps."""
+        return orjson.dumps(self).decode()
 
     @classmethod
-    def load(cls, text: str) -> Login:
-        """Load what `dump` returned. Raises Refused for anything else."""
+    def load(cls, text: str) -> Login | None:
+        """Load what `dump` returned; None for anything else."""
         try:
-            raw = orjson.loads(base64.urlsafe_b64decode(text.encode()))
+            raw = orjson.loads(text)
             found = cls(*(str(raw[name]) for name in ("token", "url", "bot", "person")))
-        except (binascii.Error, ValueError, KeyError, TypeError):
-            raise Refused(_(WRONG_LOGIN)) from None
-        if urlsplit(found.url).scheme not in ("http", "https"):
-            raise Refused(_(WRONG_LOGIN))
-        return found
+        except (ValueError, KeyError, TypeError):
+            return None
+        return found if urlsplit(found.url).scheme in ("http", "https") else None
 
 
-async def sign_in(show: Callable[[str], object], url: str = PUBLIC_URL) -> str:
-    """Show the link of a code, and return the login once it is confirmed. Raises ChannelError."""
-    async with opened(WeChatApi(url, "", "", "")) as api:
+def kept_name(person: str) -> str:
+    """Return the name under which the service keeps a person's login."""
+    return f"login {person}"
+
+
+async def sign_in(show: ShowCode, url: str = PUBLIC_URL, *, proxy: str = "", ca_file: str = "") -> Scanned:
+    """Show a code, and return the login once it is confirmed. Raises ChannelError."""
+    async with opened(WeChatApi(url, "", proxy, ca_file)) as api:
         code = await api("get_bot_qrcode?bot_type=3", {"local_token_list": []}, repeatable=True)
-        show(_(SCAN, link=code["qrcode_img_content"]))
+        link = str(code["qrcode_img_content"])
+        show(_(SCAN, link=link), link)
         is_scanned = False
         until = time.monotonic() + MAX_SCAN_SECONDS
         while time.monotonic() < until:
@@ -65,7 +67,8 @@ async def sign_in(show: Callable[[str], object], url: str = PUBLIC_URL) -> str:
             match state.get("status"):
                 case "confirmed":
                     values = (str(state[name]) for name in ("bot_token", "baseurl", "ilink_bot_id", "ilink_user_id"))
-                    return Login(*values).dump()
+                    login = Login(*values)
+                    return Scanned(login.person, {kept_name(login.person): login.dump()})
                 case "scaned" if not is_scanned:
                     is_scanned = True
                     show(_(SCANNED))
@@ -78,6 +81,5 @@ async def sign_in(show: Callable[[str], object], url: str = PUBLIC_URL) -> str:
 
 
 async def probe_login(settings: WeChatSettings) -> str:
-    """Read the login, and make no call: a poll beside a running service would take its messages."""
-    login = Login.load(settings.login.reveal())
-    return _(SIGNED_IN, bot=login.bot, person=login.person)
+    """Say where the login is, and make no call: a poll beside a running service would take its messages."""
+    return _(STORED, person=settings.person)

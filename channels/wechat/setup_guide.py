@@ -7,4 +7,4 @@ from channels.shared.setup_guide import SetupGuide
 from channels.wechat.login import sign_in
 
 CONTACT = N_("Write to the robot, which is now among your chats in WeChat: {word}")
-GUIDE = SetupGuide(lambda settings, account, word: _(CONTACT, word=word), scans={"login": sign_in})
+GUIDE = SetupGuide(lambda settings, account, word: _(CONTACT, word=word), scans={"person": sign_in})

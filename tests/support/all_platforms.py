@@ -33,6 +33,7 @@ from tests.support.rigs.matrix import EncryptedMatrixRig
 from tests.support.rigs.slack import SlackRig
 from tests.support.rigs.telegram import TelegramRig
 from tests.support.rigs.wechat import WeChatRig
+from tests.support.rigs.wechat import login_of as wechat_login
 from tests.support.rigs.wechat import settings_for as wechat_settings
 from tests.support.rigs.wecom import WeComRig
 from tests.support.rigs.whatsapp import SOURCES, WhatsAppRig
@@ -55,6 +56,7 @@ class AllPlatforms(Service):
     ) -> None:
         self.rigs = rigs
         self._sections = sections
+        self.kept: dict[str, dict[str, str]] = {}  # by channel: what its set-up has the service keep
         assert isinstance(rigs["telegram"], TelegramRig)
         super().__init__(folder, rigs["telegram"].server, model, settings)
 
@@ -89,6 +91,9 @@ class AllPlatforms(Service):
         await asyncio.sleep(0.05)
         try:
             report = await operations.call_service(self.data, "status", {})
+            while self.kept:
+                channel, texts = self.kept.popitem()
+                await operations.call_service(self.data, "channel.keep", {"channel": channel, "kept": texts})
         except (operations.NotRunning, OSError):
             return False
         ready = {name for name, channel in report["channels"].items() if channel["health"] == "ready"}
@@ -147,6 +152,7 @@ class AllPlatforms(Service):
                 },
             }
             unused = Secret("unused")
+            kept: dict[str, dict[str, str]] = {}
             rigs: dict[str, Rig] = {
                 "telegram": TelegramRig(chats, telegram.TelegramSettings(token=unused)),
                 "slack": SlackRig(team, slack.SlackSettings(unused, unused)),
@@ -166,13 +172,14 @@ class AllPlatforms(Service):
                 rigs["wecom"] = WeComRig(company, wecom.WeComSettings("unused", unused))
             if only == "wechat":
                 friends = await enter(fake_wechat.FakeWeChat())
-                scanned = wechat_settings(friends)
+                addresses = wechat_settings(friends)
                 sections["wechat"] = {
-                    "login": scanned.login.reveal(),
-                    "cdn_url": scanned.cdn_url,
+                    "person": addresses.person,
+                    "base_url": addresses.base_url,
+                    "cdn_url": addresses.cdn_url,
                     "per_person": 50.0,
                 }
-                rigs["wechat"] = WeChatRig(friends, scanned)
+                rigs["wechat"], kept["wechat"] = WeChatRig(friends, addresses), wechat_login(friends)
             if only == "whatsapp":  # likewise; its relay is in the test's process
                 phones = await enter(fake_whatsapp.FakeWhatsApp())
                 settings_of = whatsapp_settings(phones, await enter(relaying(folder, SOURCES)))
@@ -195,9 +202,10 @@ class AllPlatforms(Service):
             if only == "console":
                 rigs["console"] = console = AttachedConsoleRig(folder)
                 stack.push_async_callback(console.detach)
-            kept = ("telegram",) if only == "console" else (only,) if isinstance(only, str) else only
-            sections = {name: section for name, section in sections.items() if name in kept or "" in kept}
+            wanted = ("telegram",) if only == "console" else (only,) if isinstance(only, str) else only
+            sections = {name: section for name, section in sections.items() if name in wanted or "" in wanted}
             service = cls(folder, model, rigs, sections, settings)
+            service.kept = kept
             await service.start()
             try:
                 yield service

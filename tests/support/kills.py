@@ -13,6 +13,7 @@ import re
 import signal
 import sqlite3
 import struct
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ class Plan:
     kills: int
     life: tuple[float, float] = (0.1, 2.5)  # seconds of a service between its start and its death
     unborn: float = 0.2  # so many are killed before they are ready
-    talkers: int = 2  # on each platform, the first in the direct chat
+    talkers: int = 2  # on each platform, the first in the direct chat; one where there is only that chat
     gateway: float = 0.3  # chance of a 504 after the effect, per kill
     late: float = 0.3  # chance of a post that is answered late, per kill
     late_seconds: float = 0.6
@@ -150,7 +151,11 @@ class KillRun:
         self.stop = asyncio.Event()
         self._service, self._plan = service, plan
         self._dice = random.Random(seed)
-        self._talkers = [Talker(name, number) for name in service.names for number in range(plan.talkers)]
+        self._talkers = [
+            Talker(name, number)
+            for name in service.names  # two people in one chat without threads would be answered together
+            for number in range(plan.talkers if "topics" in service.rigs[name].can else 1)
+        ]
 
     async def run(self) -> Figures:
         """Run all of it, then count."""
@@ -167,7 +172,10 @@ class KillRun:
             quiet.set()
         await asyncio.wait(talks, timeout=self._plan.rest)
         for task in talks:
-            task.cancel()
+            if not task.done():
+                task.cancel()
+            elif error := task.exception():  # who stopped talking early has measured less than the kills promise
+                figures.strange.append("".join(traceback.format_exception(error, limit=-6)))
         try:
             await self._service.quiet(self._plan.rest)
         except TimeoutError as error:

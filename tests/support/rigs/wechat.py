@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from agent.messages import Thread
-from agent.setting import Secret
 from channels import wechat
 from channels.shared.reply_window import ReplyWindows
 from channels.wechat.channel import WeChatChannel
-from channels.wechat.login import Login
+from channels.wechat.login import Login, kept_name
 from tests.fakes.wechat import BOT, JANE, KIM, FakeWeChat, Window
 from tests.support.rigs.base import Call
 from tests.support.rigs.platform import FakeRig, PlacedWire
@@ -29,10 +28,14 @@ METHODS: dict[Call, tuple[str, ...]] = {
 
 
 def settings_for(server: FakeWeChat, **more: Any) -> wechat.WeChatSettings:
-    """Return the settings of a channel at this fake, which Jane has scanned."""
-    login = Login(server.login(), server.base_url, BOT, JANE)
-    plain = wechat.WeChatSettings(Secret(login.dump()), cdn_url=f"{server.base_url}/c2c")
+    """Return the settings of a channel at this fake."""
+    plain = wechat.WeChatSettings(JANE, base_url=server.base_url, cdn_url=f"{server.base_url}/c2c")
     return replace(plain, **{"per_person": 50.0, **more})
+
+
+def login_of(server: FakeWeChat) -> dict[str, str]:
+    """Return what the service keeps once Jane has scanned the code."""
+    return {kept_name(JANE): Login(server.login(), server.base_url, BOT, JANE).dump()}
 
 
 class WeChatRig(FakeRig):
@@ -55,7 +58,9 @@ class WeChatRig(FakeRig):
         async with FakeWeChat() as server:
             server.budget = False
             server.windows[JANE] = Window(1e12)  # or nobody may write to her
-            async with cls(server, settings_for(server, **settings)).running() as rig:
+            rig = cls(server, settings_for(server, **settings))
+            rig.box.kept |= login_of(server)
+            async with rig.running():
                 yield rig
 
     async def back(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import os
@@ -19,8 +20,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from agent.blocks import Final, Text
 from agent.messages import Kind, Thread
 from channels.base import OutgoingFile
+from channels.matrix.channel import MatrixChannel
 from channels.matrix.crypto import KeyMissing, Machine, NotDecrypted
-from tests.support.rigs.matrix import MatrixRig
+from tests.support.rigs.matrix import EncryptedMatrixRig, MatrixRig
 from tests.support.rigs.registry import Memory, ready, until
 from tests.support.strict_person import StrictPerson
 from tests.support.synapse import shared_synapse
@@ -74,6 +76,41 @@ async def test_a_restart_keeps_the_keys(rig: MatrixRig, person: StrictPerson) ->
     assert person.refused == []
     kinds = [message.kind for message in rig.box.messages]
     assert kinds == [Kind.INVITE, Kind.CHAT, Kind.CHAT, Kind.CHAT]
+
+
+async def test_an_answer_just_after_a_start_waits_for_the_keys_and_is_never_open(tmp_path: Path) -> None:
+    async with EncryptedMatrixRig.start(tmp_path) as rig:
+        await ready(rig)
+        await rig.leave()
+        rig.proxy.fault("slow", "other", contains="device_keys", seconds=2.0)  # the rooms are known before the keys
+        await rig.back()
+        await rig.channel.reply(rig.thread(), Memory("early")).finish(Final("At once."))
+        await rig.leave()
+        rig.proxy.fault("slow", "other", contains="device_keys", seconds=2.0)
+        await rig.back()
+        await until(lambda: rig.proxy.calls_of("sync")[-1:], what="the rooms")
+        await rig.channel.reply(rig.thread(), Memory("later")).finish(Final("With the rooms."))
+        assert rig.visible() == ["At once.", "With the rooms."]
+        said = [each for each in rig.jane.events[rig.direct] if each["type"] == "m.room.message"]
+        assert all(each["decrypted"] for each in said)
+
+
+async def test_nobody_is_left_out_whose_devices_change_while_those_of_others_are_asked_for(tmp_path: Path) -> None:
+    async with EncryptedMatrixRig.start(tmp_path) as rig:
+        await ready(rig)
+        await rig.channel.reply(rig.thread(1), Memory("before")).finish(Final("Before."))
+        assert isinstance(rig.channel, MatrixChannel)
+        encryption = rig.channel._sender.encryption
+        assert encryption
+        await encryption.know([rig.jane.id])
+        encryption.machine.devices.pop(rig.kim.id, None)
+        asking = rig.proxy.fault("slow", "other", contains="device_keys", seconds=3.0)
+        reply = rig.channel.reply(rig.thread(1), Memory("after"))
+        answering = asyncio.create_task(reply.finish(Final("After.")))
+        await until(lambda: not asking.times, what="the question for Kim's devices")
+        await encryption.take_sync({"device_lists": {"changed": [rig.jane.id]}})
+        await answering
+        assert rig.visible(1) == ["Before.", "After."]
 
 
 async def test_files_are_encrypted_both_ways(rig: MatrixRig, person: StrictPerson, tmp_path: Path) -> None:

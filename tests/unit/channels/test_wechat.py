@@ -12,15 +12,14 @@ import pytest
 
 from agent.blocks import Ask, Final, Step, Text
 from agent.messages import Kind, Unreadable
-from agent.setting import Secret
 from channels.base import Health, OutgoingFile, Refused, Unattended
 from channels.shared.reply_window import ReplyWindows, WindowClosed
 from channels.wechat.channel import BUDGET, WINDOW_SECONDS, WeChatChannel
 from channels.wechat.events import parse_message
-from channels.wechat.login import Login, probe_login, sign_in
-from tests.fakes.wechat import BOT, FIRST_ID, JANE, FakeWeChat, Window
+from channels.wechat.login import Login, kept_name, probe_login, sign_in
+from tests.fakes.wechat import BOT, FIRST_ID, JANE, KIM, FakeWeChat, Window
 from tests.support.rigs.registry import Memory, until
-from tests.support.rigs.wechat import WeChatRig, settings_for
+from tests.support.rigs.wechat import WeChatRig, login_of, settings_for
 
 
 @pytest.fixture
@@ -40,41 +39,79 @@ def channel_of(rig: WeChatRig) -> WeChatChannel:
 # ---------------------------------------------------------------- signing in
 
 
-async def test_a_scanned_code_gives_a_login_that_works(tmp_path: Path) -> None:
+async def test_a_scanned_code_gives_a_login_that_works() -> None:
     async with FakeWeChat() as server:
-        shown: list[str] = []
-        signing = asyncio.create_task(sign_in(shown.append, server.base_url))
+        shown: list[tuple[str, str]] = []
+        signing = asyncio.create_task(sign_in(lambda text, code="": shown.append((text, code)), server.base_url))
         await until(lambda: server.codes)
         [code] = server.codes
         server.codes[code]["status"] = "scaned"
         await until(lambda: len(shown) == 2)
         server.scan(code)
-        login = Login.load(await signing)
-        assert f"https://liteapp.weixin.qq.com/q/{code}" in shown[0]
-        assert (login.bot, login.person, login.url) == (BOT, JANE, server.base_url)
-        settings = replace(settings_for(server), login=Secret(login.dump()))
-        assert "signed in as fawn@im.bot" in await probe_login(settings)
+        found = await signing
+        login = Login.load(found.kept[kept_name(JANE)])
+        assert shown[0][1] == f"https://liteapp.weixin.qq.com/q/{code}"
+        assert shown[0][1] in shown[0][0]
+        assert (found.value, login and (login.bot, login.person, login.url)) == (JANE, (BOT, JANE, server.base_url))
+        assert "is kept by the service" in await probe_login(settings_for(server))
 
 
 async def test_a_code_that_nobody_confirms_ends() -> None:
     async with FakeWeChat() as server:
-        signing = asyncio.create_task(sign_in(lambda text: None, server.base_url))
+        signing = asyncio.create_task(sign_in(lambda text, code="": None, server.base_url))
         await until(lambda: server.codes)
         next(iter(server.codes.values()))["status"] = "expired"
         with pytest.raises(Refused, match="Nobody confirmed"):
             await signing
 
 
-@pytest.mark.parametrize("text", ["", "x", "e30=", "bnVsbA==", "é"])
-def test_a_damaged_login_is_refused(text: str) -> None:
-    with pytest.raises(Refused, match="damaged"):
-        Login.load(text)
+@pytest.mark.parametrize(
+    "text", ["", "x", "[]", "null", "{}", '{"token": "t", "url": "ftp://x", "bot": "b", "person": "p"}']
+)
+def test_a_damaged_login_is_none(text: str) -> None:
+    assert Login.load(text) is None
 
 
-async def test_a_scan_elsewhere_ends_the_login_for_good(rig: WeChatRig) -> None:
+async def test_a_scan_elsewhere_ends_the_login_until_the_page_signs_in_anew(rig: WeChatRig) -> None:
+    asked = await rig.say("before")
     rig.server.login(JANE)
     await until(lambda: rig.channel.readiness().health is Health.DOWN)
-    assert "run `fawn setup wechat` again" in rig.channel.readiness().detail
+    assert "sign in anew" in rig.channel.readiness().detail
+    with pytest.raises(Unattended):  # it waits, and is no attempt
+        await rig.channel.reply(asked.thread, Memory()).finish(Final("the answer"))
+    channel = channel_of(rig)
+    await channel.begin_sign_in()
+    await until(lambda: channel.sign_in_code().code)
+    await channel.begin_sign_in()  # a second look begins nothing
+    [code] = rig.server.codes
+    assert channel.sign_in_code().code.endswith(code)
+    rig.server.scan(code)
+    await until(lambda: channel.readiness().health is Health.READY)
+    assert channel.sign_in_code().text == "Signed in."
+    await rig.say("after")
+    await rig.channel.reply(asked.thread, Memory()).finish(Final("the answer"))
+    assert rig.server.visible()[-1].text == "the answer"
+
+
+async def test_somebody_else_cannot_take_the_robot_over_at_the_page(rig: WeChatRig) -> None:
+    channel = channel_of(rig)
+    before = dict(rig.box.kept)
+    await channel.begin_sign_in()
+    await until(lambda: rig.server.codes)
+    rig.server.scan(next(iter(rig.server.codes)), KIM)
+    await until(lambda: "Another person" in channel.sign_in_code().text)
+    assert rig.box.kept == before
+    assert channel.readiness().health is Health.READY
+
+
+async def test_without_a_login_the_channel_says_what_to_do_and_begins_once_there_is_one(tmp_path: Path) -> None:
+    async with FakeWeChat() as server:
+        rig = WeChatRig(server, settings_for(server))
+        async with rig.running():
+            await until(lambda: rig.channel.readiness().health is Health.DOWN)
+            assert "nobody is signed in" in rig.channel.readiness().detail
+            rig.box.kept |= login_of(server)
+            await until(lambda: rig.channel.readiness().health is Health.READY)
 
 
 # ---------------------------------------------------------------- the cursor

@@ -1,0 +1,25 @@
+"""Draw a code that a telephone scans, for a terminal and for the page."""
+
+from __future__ import annotations
+
+import io
+
+import segno
+
+WHITE_ON_BLACK, PLAIN = "\x1b[97;40m", "\x1b[0m"  # a light terminal would turn the code inside out
+
+
+def draw_code(text: str) -> str:
+    """Return a code as lines of half blocks, with its quiet zone."""
+    lines = io.StringIO()
+    _make(text).terminal(out=lines, compact=True)
+    return "\n".join(f"{WHITE_ON_BLACK}{line}{PLAIN}" for line in lines.getvalue().splitlines())
+
+
+def code_picture(text: str) -> str:
+    """Return a code as the address of a picture that contains itself."""
+    return str(_make(text).svg_data_uri(scale=5, light="#fff"))
+
+
+def _make(text: str) -> segno.QRCode:
+    return segno.make(text, error="l", boost_error=False, micro=False)  # few modules: a terminal is small

@@ -50,6 +50,7 @@ def test_the_pages_that_people_begin_with_exist_in_chinese() -> None:
         "docs/README.zh.md",
         "docs/setup-dingtalk.zh.md",
         "docs/setup-feishu.zh.md",
+        "docs/setup-wechat.zh.md",
         "docs/setup-wecom.zh.md",
     ]
 

@@ -169,6 +169,7 @@ SHAPED = {
     "SLACK_APP_TOKEN": "xapp-x",
     "DISCORD_BOT_TOKEN": "MTIzNDU2.Gabcde.made-up-value",
     "FEISHU_APP_ID": "cli_1",
+    "WECHAT_PERSON": "jane@im.wechat",
 }
 
 

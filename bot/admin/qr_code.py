@@ -1,4 +1,4 @@
-"""Draw a code that a telephone scans, for a terminal and for the page."""
+"""Draw a code that a telephone scans, for a terminal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ def draw_code(text: str) -> str:
     lines = io.StringIO()
     _make(text).terminal(out=lines, compact=True)
     return "\n".join(f"{WHITE_ON_BLACK}{line}{PLAIN}" for line in lines.getvalue().splitlines())
-
-
-def code_picture(text: str) -> str:
-    """Return a code as the address of a picture that contains itself."""
-    return str(_make(text).svg_data_uri(scale=5, light="#fff"))
 
 
 def _make(text: str) -> segno.QRCode:

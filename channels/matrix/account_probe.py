@@ -1,17 +1,78 @@
-"""Probe the account for `fawn check`."""
+"""Probe the account for `fawn check`: who it is, on which server, in how many rooms, and what clients make of it."""
 
 from __future__ import annotations
 
-from catalogue import N_, _
-from channels.matrix import MatrixSettings
-from channels.matrix.api import CLIENT, MatrixApi
-from channels.shared.account_probe import CONNECTED, refusing
-from channels.shared.lifecycle import opened
+from urllib.parse import quote
 
+from catalogue import N_, _
+from channels.base import Refused
+from channels.matrix import MatrixSettings
+from channels.matrix.api import CLIENT, Json, MatrixApi
+from channels.shared.account_probe import refusing
+from channels.shared.lifecycle import opened
+from channels.shared.visible_text import dict_of, text_of
+
+ACCOUNT = N_("connected as {name} to {server}, in {n} rooms; {encryption}; {limit}")
 TOKEN_REJECTED = N_("Matrix rejects the access token (`token`): `fawn setup matrix` makes a new one")
+NO_DEVICE = N_("the token has no device, so encrypted rooms cannot be read: make one with `fawn setup matrix`")
+NO_KEYS = N_("the keys of its device are made at the first start")
+SIGNED = N_("its device is signed, so clients share keys with it")
+NOT_SIGNED = N_("NOBODY signed its device, so clients such as Element refuse it: use the account for Fawn alone")
+NO_LIMIT = N_("the server does not limit it")
+PACED = N_("Fawn sends {n:g} events a second (`overall`), for the server's limit cannot be seen by this account")
+SLOW = N_("the server allows {n:g} events a second")
 
 
 async def probe_matrix_account(settings: MatrixSettings) -> str:
     with refusing(settings.homeserver, ["homeserver", "proxy", "ca_file"], TOKEN_REJECTED):
         async with opened(MatrixApi(settings)) as api:
-            return _(CONNECTED, name=(await api.call("GET", f"{CLIENT}/account/whoami"))["user_id"])
+            who = await api.call("GET", f"{CLIENT}/account/whoami")
+            user, device = text_of(who.get("user_id")), text_of(who.get("device_id"))
+            return _(
+                ACCOUNT,
+                name=user,
+                server=await _server(api),
+                n=len(await api.joined_rooms()),
+                encryption=_(await _encryption(api, user, device)),
+                limit=await _limit(api, user, settings.overall),
+            )
+
+
+async def _server(api: MatrixApi) -> str:
+    """Return the program of the server with its version, or the version of the API where it does not say it."""
+    server = dict_of((await _ask(api, "/_matrix/federation/v1/version")).get("server"))
+    if text_of(server.get("name")):
+        return f"{server['name']} {text_of(server.get('version'))}"[:100]
+    versions = (await api.call("GET", "/_matrix/client/versions")).get("versions")
+    latest = str(versions[-1])[:20] if isinstance(versions, list) and versions else "?"
+    return _("a server of API {version}", version=latest)
+
+
+async def _encryption(api: MatrixApi, user: str, device: str) -> str:
+    """Return the sentence on the keys of the device, and whether the account's identity signed it."""
+    if not device:
+        return NO_DEVICE
+    found = await api.call("POST", f"{CLIENT}/keys/query", {"device_keys": {user: []}}, repeatable=True)
+    own = dict_of(dict_of(dict_of(found.get("device_keys")).get(user)).get(device))
+    if not own:
+        return NO_KEYS
+    signers = dict_of(dict_of(dict_of(found.get("self_signing_keys")).get(user)).get("keys"))
+    signatures = dict_of(dict_of(own.get("signatures")).get(user))
+    return SIGNED if signers.keys() & signatures.keys() else NOT_SIGNED
+
+
+async def _limit(api: MatrixApi, user: str, overall: float) -> str:
+    """Return the sentence on the limit of the account, which Synapse tells admins alone."""
+    path = f"/_synapse/admin/v1/users/{quote(user, safe='')}/override_ratelimit"
+    rate = (await _ask(api, path)).get("messages_per_second")
+    if not isinstance(rate, int | float):
+        return _(PACED, n=overall)
+    return _(SLOW, n=rate) if rate else _(NO_LIMIT)
+
+
+async def _ask(api: MatrixApi, path: str) -> Json:
+    """Return an answer, or nothing where the server refuses it."""
+    try:
+        return await api.call("GET", path)
+    except Refused:
+        return {}

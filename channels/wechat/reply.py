@@ -5,20 +5,18 @@ Ten messages may follow a message of the person, so that nothing streams, and al
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from agent.blocks import Ask, Final, View
-from catalogue import N_, _
-from channels.base import Refused, SentMessages
+from agent.blocks import Ask, Final
+from catalogue import _
+from channels.base import SentMessages
 from channels.shared import progress, texts
 from channels.shared.markdown_split import split_markdown
 from channels.shared.reply_layout import lay_out
-from channels.shared.reply_writer import MessageRenderer
+from channels.shared.unchangeable import UnchangeableRenderer, digest_of
 
 MAX_TEXT_CHARS = 3_800  # of a message: 4,000, with a mark
-UNCHANGEABLE = N_("WeChat cannot change a message.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +33,11 @@ class WeChatMessage:
     @property
     def digest(self) -> str:
         """What tells whether it shows the same as another one."""
-        return hashlib.blake2b(self.text.encode(), digest_size=6).hexdigest()
+        return digest_of(self.text.encode())
 
 
-class WeChatRenderer(MessageRenderer[WeChatMessage]):
-    """Renders and posts the messages of one reply. The stored id is "ID/digest": a message cannot be changed.
+class WeChatRenderer(UnchangeableRenderer[WeChatMessage]):
+    """Renders and posts the messages of one reply.
 
     `check` raises WindowClosed while nothing may be sent.
     """
@@ -51,14 +49,10 @@ class WeChatRenderer(MessageRenderer[WeChatMessage]):
         post: Callable[[str, str], Awaitable[str]],
         typing: Callable[[], Awaitable[None]],
     ) -> None:
+        super().__init__("WeChat", typing)
         self._posts = posts
         self._check = check
         self._post = post
-        self._typing = typing
-
-    def render(self, view: View) -> list[WeChatMessage]:
-        """Show nothing of a running turn: the typing action is enough, and costs no message."""
-        return []
 
     def render_final(self, final: Final) -> list[WeChatMessage]:
         """Render the answer with all its questions as one text, which is split only where it is too long."""
@@ -80,17 +74,6 @@ class WeChatRenderer(MessageRenderer[WeChatMessage]):
     async def post(self, part: WeChatMessage, index: int, replaced: str) -> str:
         key = f"{self._posts.key}-{index}-{part.digest}"  # the same in each attempt
         return f"{await self._post(part.content, key)}/{part.digest}"
-
-    async def edit(self, message_id: str, part: WeChatMessage) -> None:
-        """Do nothing where the message shows this. Raises Refused for anything else."""
-        if not message_id.endswith(f"/{part.digest}"):
-            raise Refused(_(UNCHANGEABLE))
-
-    async def delete(self, message_id: str) -> None:
-        """Leave a message: nothing can be taken back."""
-
-    async def typing(self) -> None:
-        await self._typing()
 
 
 def _never(_ask: Ask) -> bool:

@@ -162,7 +162,7 @@ class WhatsAppChannel(PlatformChannel):
             if to:
                 await self._typing.show((thread.chat, to))
 
-        renderer = WhatsAppRenderer(thread, posts, check, post, lambda mark: self._reported.get(mark, ""), type_)
+        renderer = WhatsAppRenderer(posts, check, post, lambda mark: self._reported.get(mark, ""), type_)
         return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread)))
 
     async def _check_window(self, thread: Thread) -> None:

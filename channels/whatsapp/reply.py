@@ -6,21 +6,19 @@ and …/interactive-list-messages. Nothing that was sent can be changed or taken
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
-from agent.blocks import Ask, Final, View
-from agent.messages import Thread
+from agent.blocks import Ask, Final
 from catalogue import N_, _
-from channels.base import Refused, SentMessages, find_sent_message
+from channels.base import SentMessages, find_sent_message
 from channels.shared import progress, texts
 from channels.shared.markdown_split import split_markdown
 from channels.shared.reply_layout import button_labels, lay_out
-from channels.shared.reply_writer import MessageRenderer
+from channels.shared.unchangeable import UnchangeableRenderer, digest_of
 from channels.whatsapp.markdown import to_whatsapp
 
 MAX_TEXT_CHARS = 4_096
@@ -30,7 +28,6 @@ MAX_ROWS, MAX_ROW_CHARS, MAX_ROW_ID, MAX_DESCRIPTION_CHARS = 10, 24, 200, 72
 MAX_BODY_CHARS = 1_024  # of a message with buttons or a list
 CHOOSE = N_("Choose")
 CHOOSE_BELOW = N_("Choose here:")
-UNCHANGEABLE = N_("WhatsApp cannot change a message.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class WhatsAppMessage:
     def digest(self) -> str:
         """What tells whether it shows the same as another one."""
         shown = orjson.dumps([self.text, self.ask_id, self.options])
-        return hashlib.blake2b(shown, digest_size=6).hexdigest()
+        return digest_of(shown)
 
     def content(self) -> dict[str, Any]:
         """Return it as the API takes it."""
@@ -57,34 +54,27 @@ class WhatsAppMessage:
         return {"type": "interactive", "interactive": _interactive(body[:MAX_BODY_CHARS], self)}
 
 
-class WhatsAppRenderer(MessageRenderer[WhatsAppMessage]):
+class WhatsAppRenderer(UnchangeableRenderer[WhatsAppMessage]):
     """Renders and posts the messages of one reply.
 
-    The stored id of a message is "wamid/digest": a message that shows the same needs no edit, and there are none.
     `check` raises WindowClosed while nothing may be sent, `post` sends a message under a mark, and `find` returns the
     id of what was sent under one, as Meta reported it.
     """
 
     def __init__(
         self,
-        thread: Thread,
         posts: SentMessages,
         check: Callable[[], Awaitable[None]],
         post: Callable[[Mapping[str, Any], str], Awaitable[str]],
         find: Callable[[str], str],
         typing: Callable[[], Awaitable[None]],
     ) -> None:
-        self._thread = thread
+        super().__init__("WhatsApp", typing)
         self._posts = posts
         self._check = check
         self._post = post
         self._find = find
-        self._typing = typing
         self._marks: dict[int, str] = {}  # of the next post of a part
-
-    def render(self, view: View) -> list[WhatsAppMessage]:
-        """Show nothing of a running turn: the typing action is enough."""
-        return []
 
     def render_final(self, final: Final) -> list[WhatsAppMessage]:
         """Render the answer. A question whose options fit is a message with buttons, or with a list."""
@@ -111,7 +101,7 @@ class WhatsAppRenderer(MessageRenderer[WhatsAppMessage]):
         Raises WindowClosed, before anything is recorded.
         """
         await self._check()
-        self._marks[index] = f"{self._posts.key}-{index}-{replace(part, repeated=False).digest}"
+        self._marks[index] = f"{self._posts.key}-{index}-{part.digest}"
         return self._marks[index]
 
     async def find_earlier_post(self, index: int) -> str | None:
@@ -124,18 +114,7 @@ class WhatsAppRenderer(MessageRenderer[WhatsAppMessage]):
         return id
 
     async def post(self, part: WhatsAppMessage, index: int, replaced: str) -> str:
-        return f"{await self._post(part.content(), self._marks[index])}/{replace(part, repeated=False).digest}"
-
-    async def edit(self, message_id: str, part: WhatsAppMessage) -> None:
-        """Do nothing where the message shows this. Raises Refused for anything else."""
-        if not message_id.endswith(f"/{replace(part, repeated=False).digest}"):
-            raise Refused(_(UNCHANGEABLE))
-
-    async def delete(self, message_id: str) -> None:
-        """Leave a message: nothing can be taken back."""
-
-    async def typing(self) -> None:
-        await self._typing()
+        return f"{await self._post(part.content(), self._marks[index])}/{part.digest}"
 
 
 def _fits(ask: Ask) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import segno
 
-from bot.admin.qr_code import PLAIN, WHITE_ON_BLACK, code_picture, draw_code
+from bot.admin.qr_code import PLAIN, WHITE_ON_BLACK, draw_code
 
 LINK = "https://liteapp.weixin.qq.com/q/0123456789abcdef"
 HALVES = {"█": (0, 0), " ": (1, 1), "▀": (0, 1), "▄": (1, 0)}  # of a character: light is 0
@@ -21,7 +21,3 @@ def test_the_terminal_shows_the_modules_of_the_code() -> None:
         [bool(each) for each in row] for row in wanted
     ]
     assert len(lines) <= 24, "it fits into a terminal"
-
-
-def test_the_page_gets_a_picture_without_an_address() -> None:
-    assert code_picture(LINK).startswith("data:image/svg+xml")

@@ -6,6 +6,7 @@ All of it against a real homeserver.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +17,19 @@ import pytest
 
 from agent.blocks import Ask, Done, Final, Text, View
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
+from agent.setting import Secret
 from channels.base import ChatGone, Receipt
+from channels.matrix import MatrixSettings
+from channels.matrix.account_probe import probe_matrix_account
 from channels.matrix.events import MatrixAccount, read_event
 from channels.matrix.html import to_html
 from channels.matrix.reply import MatrixMessage, message_content
 from channels.matrix.rooms import Known, Rooms
 from channels.matrix.sender import MAX_EVENT_BYTES
+from tests.support.encrypting_person import EncryptingPerson
 from tests.support.rigs.matrix import MatrixRig
 from tests.support.rigs.registry import Memory, heard, ready, settled, until
-from tests.support.synapse import C, Person
+from tests.support.synapse import C, Person, shared_synapse
 
 pytestmark = pytest.mark.slow
 
@@ -221,7 +226,7 @@ async def test_a_question_is_answered_by_a_keycap_after_a_restart(rig: MatrixRig
 
 def test_no_shape_of_an_event_stops_the_others() -> None:
     rooms, me = Rooms(), MatrixAccount("@bot:localhost", "Fawn")
-    rooms.room("!r:x").joined = 2
+    rooms.join("!r:x").joined = 2
     odd: list[object] = [None, 1, [], "x", {}, {"user_ids": 3}, {"event_id": []}, {"m.in_reply_to": 4}]
     kinds = ("m.room.message", "m.reaction", "m.room.redaction", "m.room.encrypted", "m.sticker", "x")
     fields = ("body", "msgtype", "m.relates_to", "m.mentions", "m.new_content", "info", "file", "url", "formatted_body")
@@ -237,7 +242,7 @@ def test_no_shape_of_an_event_stops_the_others() -> None:
 
 def test_what_a_person_claims_of_others_does_not_count() -> None:
     rooms, me = Rooms(), MatrixAccount("@bot:localhost", "Fawn")
-    rooms.room("!r:x").joined = 9
+    rooms.join("!r:x").joined = 9
     rooms.events["$bot"], rooms.events["$jane"] = Known("@bot:localhost", "$root"), Known("@jane:localhost")
     mark = {"m.relates_to": {"rel_type": "m.annotation", "event_id": "$jane", "key": "❌"}}
     event = {"type": "m.reaction", "event_id": "$1", "sender": "@m:localhost", "content": mark}
@@ -322,3 +327,33 @@ async def test_a_message_of_the_bot_in_another_program_is_not_answered(rig: Matr
     await asyncio.sleep(0)
     await rig.say("and on")
     assert [message.text for message in rig.box.messages] == ["and on"]
+
+
+# ---------------------------------------------------------------- fawn check
+
+
+async def test_the_check_names_server_rooms_keys_and_pace(rig: MatrixRig) -> None:
+    said = await probe_matrix_account(MatrixSettings(rig.proxy.base_url, Secret(rig.token)))
+    assert said.startswith(f"connected as {rig.bot} to a server of API v1.")
+    assert "in 2 rooms; its device is signed" in said
+    assert "Fawn sends 0.2 events a second" in said
+
+
+async def test_the_check_of_an_admin_knows_the_limit_and_one_before_the_first_start_has_no_keys() -> None:
+    server = shared_synapse()
+    bot = Person(server.url, server.register(f"admin{secrets.token_hex(4)}", admin=True))
+    settings = MatrixSettings(server.url, Secret(bot.token))
+    path = f"/_synapse/admin/v1/users/{bot.id}/override_ratelimit"
+    bot.call("POST", path, {"messages_per_second": 0, "burst_count": 0})
+    said = await probe_matrix_account(settings)
+    assert "in 0 rooms; the keys of its device are made at the first start; the server does not limit it" in said
+    bot.call("POST", path, {"messages_per_second": 3, "burst_count": 9})
+    assert "the server allows 3 events a second" in await probe_matrix_account(settings)
+    bot.close()
+
+
+async def test_the_check_says_that_clients_refuse_a_device_which_nobody_signed() -> None:
+    server = shared_synapse()
+    bot = EncryptingPerson(server.url, server.register(f"unsigned{secrets.token_hex(4)}"))
+    assert "NOBODY signed its device" in await probe_matrix_account(MatrixSettings(server.url, Secret(bot.token)))
+    bot.close()

@@ -56,13 +56,13 @@ from sandbox.pool import SandboxPool
 from sandbox.settings import parse_oom_kills
 from sandbox.users import account_files
 from sandbox.wire.client import StreamSandbox
-from sandbox.wire.connection import SERVER_DIED, sanitize_text
+from sandbox.wire.connection import CLOSE_SECONDS, SERVER_DIED, sanitize_text
 
 log = logging.getLogger(__name__)
 
 MAX_PARALLEL_STARTS = 16
 HELLO_SECONDS = 30.0
-END_SECONDS = 10.0  # for a deleted pod to end; then its object is removed, as on a lost node
+END_SECONDS = CLOSE_SECONDS / 2  # for a deleted pod to end; then its object is removed, as on a lost node
 REASON_SECONDS = 3.0  # for the watch to say why a connection ended
 ROOTS_USER = 1000  # of sandboxes, if the service is root
 RIGHTS = (

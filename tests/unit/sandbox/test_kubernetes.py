@@ -17,12 +17,13 @@ from sandbox.kubernetes.access import find_access
 from sandbox.kubernetes.options import KubernetesSettings
 from sandbox.kubernetes.provider import KubernetesProvider
 from sandbox.kubernetes.spec import PodPlan, pod_manifest
+from sandbox.select import select_provider
 from sandbox.settings import KubernetesOptions
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_rules import Refused, check_pod_spec, check_restricted, decode_strictly, missing_fields
 from tests.fakes.siem import make_certificate
 from tests.support.cluster import CLAIM, kubernetes_provider, kubernetes_settings
-from tests.support.engines import need_docker
+from tests.support.engines import docker_settings, measured, need_docker
 
 Cluster = tuple[KubernetesProvider, FakeKube]
 
@@ -299,6 +300,21 @@ async def test_without_a_volume_the_setting_is_asked_for(tmp_path: Path) -> None
         if root == Path("/"):
             with pytest.raises(SandboxUnavailable, match="is on no mounted volume"):
                 await provider.check()
+
+
+async def test_the_configured_provider_is_chosen_after_its_check(tmp_path: Path) -> None:
+    need_docker()
+    async with FakeKube({CLAIM: tmp_path}) as kube:
+        options = kubernetes_settings(kube, tmp_path).kubernetes
+        settings = docker_settings(tmp_path, kubernetes=options)
+        provider, description, why = await select_provider("kubernetes", settings, measured())
+        await provider.close()
+        assert provider.name == "kubernetes"
+        assert str(description).startswith("Kubernetes, one pod of fawn-sandbox:test per conversation, without network")
+        assert str(why) == ""
+        kube.rights.discard(("watch", "pods"))
+        with pytest.raises(SandboxUnavailable, match="watch pods"):
+            await select_provider("kubernetes", settings, measured())
 
 
 # ---------------------------------------------------------------- access

@@ -7,7 +7,6 @@ claim has a fencing number; whatever ends a run checks it, so a worker that lost
 from __future__ import annotations
 
 import logging
-import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -42,7 +41,7 @@ from bot.storage import (
 from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Execute, savepoint
+from bot.storage.database import Execute, StorageError, savepoint
 from bot.storage.inbox import InboxRow
 from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
@@ -144,7 +143,7 @@ def _isolate_damage(execute: Execute, key: str, now: float, take: Callable[[], C
     """Return what `take` returns. A conversation that cannot be read does not block the others."""
     try:
         job = take()
-    except sqlite3.OperationalError:
+    except StorageError:
         raise  # a fault of the database, not of this conversation
     except Exception as error:  # the boundary of one conversation
         log.exception("claim.unreadable conversation=%s", key)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -181,7 +180,7 @@ class Inbox:
         """Store an event. One that cannot be stored as it is does not block the others."""
         try:
             return self._store_event(execute, event, now)
-        except sqlite3.OperationalError:
+        except StorageError:
             raise  # a fault of the database: the channel offers all of them again
         except Exception as error:  # the boundary of one event; it becomes a dead letter
             log.exception("inbox.unreadable key=%s", event.key)

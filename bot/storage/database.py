@@ -66,7 +66,10 @@ class StepWork(Protocol):
 
 
 class StorageError(Exception):
-    """The database could not execute a unit of work and kept nothing of it. A later attempt may succeed."""
+    """The database could not execute a unit of work and kept nothing of it. A later attempt may succeed.
+
+    `execute` raises it, too, for a fault of the disk or a lock, which ends the whole transaction.
+    """
 
 
 class StatementError(Exception):
@@ -369,7 +372,7 @@ class BatchConnection(sqlite3.Connection):
         try:
             value = work(self._execute)
             self._check_transaction()
-        except sqlite3.OperationalError:
+        except StorageError:
             raise  # the disk's or the lock's fault, not this caller's
         except Exception as error:  # noqa: BLE001 — a caller's own error is handed back to that caller
             self._written &= before
@@ -379,8 +382,6 @@ class BatchConnection(sqlite3.Connection):
             else:
                 self._execute("ROLLBACK TO work")
                 self.execute("RELEASE work")
-            if isinstance(error, STATEMENT_ERRORS):
-                return None, StatementError(str(error))
             return None, StorageError(str(error)) if isinstance(error, sqlite3.Error) else error
         if not alone:
             self.execute("RELEASE work")
@@ -391,20 +392,28 @@ class BatchConnection(sqlite3.Connection):
         self.execute("BEGIN IMMEDIATE")
 
     def _execute(self, sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
-        """Run a statement. What a transaction has read about a person's standing it reads once, until it changes."""
+        """Run a statement. What a transaction has read about a person's standing it reads once, until it changes.
+
+        Raises StatementError, and StorageError for what ends the whole transaction.
+        """
         self._check_transaction()
-        if sql.startswith(STANDING_READS):
-            key = (sql, *values.values())
-            if key not in self._standing:
-                self._standing[key] = tuple(self.execute(sql, values).fetchall())
-            return self._standing[key]
-        if _may_change_standing(sql):
-            self._standing.clear()
-        return self.execute(sql, values).fetchall()
+        try:
+            if sql.startswith(STANDING_READS):
+                key = (sql, *values.values())
+                if key not in self._standing:
+                    self._standing[key] = tuple(self.execute(sql, values).fetchall())
+                return self._standing[key]
+            if _may_change_standing(sql):
+                self._standing.clear()
+            return self.execute(sql, values).fetchall()
+        except sqlite3.OperationalError as error:
+            raise StorageError(str(error)) from error
+        except STATEMENT_ERRORS as error:
+            raise StatementError(str(error)) from error
 
     def _check_transaction(self) -> None:
         if not self.in_transaction:  # SQLite undid it at an error that `work` swallowed
-            raise sqlite3.OperationalError("the transaction was rolled back")
+            raise StorageError("the transaction was rolled back")
 
 
 @lru_cache(maxsize=1024)

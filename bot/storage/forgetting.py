@@ -19,7 +19,7 @@ from bot.storage.database import Execute
 from bot.storage.dialect import ROW_ID
 from bot.storage.inbox import OPEN, InboxRow
 from bot.storage.person_roles import OF_PERSON
-from bot.storage.rows import read_rows
+from bot.storage.rows import MAX_ROW, read_rows
 from bot.storage.runs import RunRow
 from bot.storage.states import (
     OPEN_RUN,
@@ -157,7 +157,7 @@ def _direct_chat(execute: Execute, person: PersonKey, conversation: str) -> Thre
 
 
 def rows_of_author(
-    execute: Execute, person: PersonKey, conversation: str, after: int = 0, limit: int = -1
+    execute: Execute, person: PersonKey, conversation: str, after: int = 0, limit: int = MAX_ROW
 ) -> list[InboxRow]:
     """Return what a person wrote in a conversation, after a row of the inbox."""
     sql = "SELECT * FROM inbox WHERE author=:author AND conversation=:key AND id>:after ORDER BY id LIMIT :limit"

@@ -349,7 +349,7 @@ def withdraw_pending(execute: Execute, message: Message, *, everybody: bool) -> 
     """
     rows = execute(
         f"UPDATE inbox SET state={InboxState.WITHDRAWN} WHERE state={InboxState.NEW} AND run IS NULL"
-        f" AND kind='{Kind.CHAT}' AND (author=:author OR :everybody)"
+        f" AND kind='{Kind.CHAT}' AND (author=:author OR :everybody=1)"
         " AND conversation IN (SELECT key FROM conversations WHERE thread=:thread) RETURNING conversation",
         {"thread": str(message.thread), "author": _author_key(message), "everybody": int(everybody)},
     )

@@ -19,6 +19,7 @@ from agent.memory.visibility import (
 from agent.memory.words import index_text
 from agent.messages import Author, Thread
 from bot.storage.database import Execute
+from bot.storage.dialect import ROW_ID
 from bot.storage.rows import insert_row, read_rows
 
 MAX_HABITS = 40
@@ -126,7 +127,8 @@ def confirm_memory(execute: Execute, memory: Memory) -> None:
     values = {name: getattr(memory, name) for name in ("id", "text", "said", "thread", "message", "confidence")}
     execute(
         "UPDATE memory SET text=:text, thread=:thread, message=:message, said=:said,"
-        " confidence=max(confidence, :confidence), used=max(used, :said) WHERE id=:id",
+        " confidence=CASE WHEN confidence>:confidence THEN confidence ELSE :confidence END,"
+        " used=CASE WHEN used>:said THEN used ELSE :said END WHERE id=:id",
         values,
     )
 
@@ -159,8 +161,8 @@ def forget_person(execute: Execute, account: str, owner: str) -> int:
 def forget_some(execute: Execute, account: str, owner: str, *, limit: int) -> int:
     """Delete some of what a person said, and of what waits to be read; return how many rows."""
     values = {"account": account, "owner": owner, "limit": limit}
-    sql = "SELECT rowid FROM memory_queue WHERE account=:account AND owner=:owner LIMIT :limit"
-    queued = execute(f"DELETE FROM memory_queue WHERE rowid IN ({sql}) RETURNING 1", values)
+    sql = f"SELECT {ROW_ID} FROM memory_queue WHERE account=:account AND owner=:owner LIMIT :limit"
+    queued = execute(f"DELETE FROM memory_queue WHERE {ROW_ID} IN ({sql}) RETURNING 1", values)
     rows = execute("SELECT id FROM memory WHERE account=:account AND owner=:owner LIMIT :limit", values)
     for row in rows:
         forget_memory(execute, row["id"])

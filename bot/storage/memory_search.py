@@ -25,7 +25,7 @@ MIN_VISIBLE = 20  # matches of a search that asks later; with fewer, it is made 
 MIN_COLLECTION = 200  # in a few memories, each word is rare
 MIN_RARE_WORDS = 1.5  # which no other memory has, and which are enough of a long request
 _FOUND = f"FROM memory_index WHERE {FULL_TEXT_MATCH}"
-_COUNT = f"SELECT count(*) AS n FROM (SELECT 1 {_FOUND} LIMIT :limit)"
+_COUNT = f"SELECT count(*) AS n FROM (SELECT 1 {_FOUND} LIMIT :limit) found"
 _READ = "SELECT m.*, found.score FROM ({}) found JOIN memory m ON m.id=found.id ORDER BY found.score DESC, m.id DESC"
 _BEST = _READ.format(f"SELECT rowid AS id, {FULL_TEXT_SCORE} AS score {_FOUND} ORDER BY score DESC LIMIT :limit")
 _NEWEST = _READ.format(f"SELECT rowid AS id, 1.0 AS score {_FOUND} ORDER BY rowid DESC LIMIT :limit")

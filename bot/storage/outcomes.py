@@ -14,7 +14,7 @@ from bot.storage.database import Execute
 DAY_SECONDS = 86400
 OUTCOME_DAYS = 30
 _SUMMED = ("requests", "calls", "failed", "seconds", "cost", "squares", "unpriced", "up", "down")
-_ADD = ", ".join(f"{name}={name}+excluded.{name}" for name in _SUMMED)
+_ADD = ", ".join(f"{name}=outcomes.{name}+excluded.{name}" for name in _SUMMED)
 _COLUMNS = ", ".join(("day", "used", "name", "role", *_SUMMED))
 _VALUES = ", ".join(f":{name}" for name in ("day", "used", "name", "role", *_SUMMED))
 _SINCE = "WHERE day>=:since AND used=:used"
@@ -72,7 +72,7 @@ def add_outcomes(execute: Execute, day: int, sums: Iterable[tuple[OutcomeKey, Ou
             execute(
                 "INSERT INTO outcome_errors(day, used, name, role, error, count)"
                 " VALUES (:day, :used, :name, :role, :error, :count)"
-                " ON CONFLICT(day, used, name, role, error) DO UPDATE SET count=count+excluded.count",
+                " ON CONFLICT(day, used, name, role, error) DO UPDATE SET count=outcome_errors.count+excluded.count",
                 {"day": day, **asdict(key), "error": error, "count": count},
             )
 

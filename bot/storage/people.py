@@ -122,7 +122,7 @@ def accept_code(execute: Execute, code: str, now: float, *, operator: bool = Fal
     """Allow the person with this code; None when the code is unknown, used or too old."""
     sql = (
         f"UPDATE people SET allowed={PairingState.ALLOWED}, code='', until=0, message='',"
-        f" operator=max(operator, :operator) WHERE {_GOOD_CODE} RETURNING *"
+        f" operator=CASE WHEN operator>:operator THEN operator ELSE :operator END WHERE {_GOOD_CODE} RETURNING *"
     )
     return read_row(execute, PersonRow, sql, code=code.strip().upper(), now=now, operator=int(operator))
 

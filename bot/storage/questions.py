@@ -209,7 +209,8 @@ def list_open(execute: Execute, limit: int) -> list[OpenQuestion]:
 
 def close_questions(execute: Execute, conversation: str, id: str | None = None) -> None:
     """Close one question of a conversation, or all."""
-    sql = f"UPDATE questions SET state='{QuestionState.CLOSED}' WHERE conversation=:key AND (:id IS NULL OR id=:id)"
+    sql = f"UPDATE questions SET state='{QuestionState.CLOSED}' WHERE conversation=:key"
+    sql = sql if id is None else f"{sql} AND id=:id"
     execute(sql, {"key": conversation, "id": id})
 
 

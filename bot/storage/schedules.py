@@ -164,7 +164,7 @@ def schedules_after(execute: Execute, then: float, *, everything: bool) -> list[
     If the time is in the future, the clock was set back.
     """
     sql = (
-        f"SELECT * FROM schedules WHERE state='{ScheduleState.ACTIVE}' AND (:everything OR since>:then"
+        f"SELECT * FROM schedules WHERE state='{ScheduleState.ACTIVE}' AND (:everything=1 OR since>:then"
         " OR id IN (SELECT schedule FROM schedule_fires WHERE at>:then))"
     )
     return read_rows(execute, ScheduleRow, sql, then=then, everything=int(everything))

@@ -132,7 +132,8 @@ def list_everybodys(execute: Execute, before: int, limit: int) -> list[TaskRow]:
 def count_open(execute: Execute, thread: Thread, person: str) -> tuple[int, int]:
     """Return how many tasks that were not scheduled have not ended: in a thread, and of a person on its channel."""
     sql = (
-        "SELECT coalesce(sum(t.thread=:thread), 0) AS here, coalesce(sum(t.person=:person), 0) AS own"
+        "SELECT count(CASE WHEN t.thread=:thread THEN 1 END) AS here,"
+        " count(CASE WHEN t.person=:person THEN 1 END) AS own"
         f" FROM {_JOINS} WHERE t.channel=:channel AND (t.thread=:thread OR t.person=:person)"
         f" AND t.kind<>'{TaskKind.SCHEDULE}' AND {_OPEN}"
     )

@@ -102,7 +102,7 @@ def search_chat(
 def recent_names(execute: Execute, channel: str) -> dict[str, str]:
     """Return id → name of the people who wrote last on a channel."""
     sql = (
-        "SELECT author, name FROM (SELECT author, name, conversation FROM transcript ORDER BY id DESC LIMIT :most)"
+        "SELECT author, name FROM (SELECT author, name, conversation FROM transcript ORDER BY id DESC LIMIT :most) t"
         " WHERE author<>'' AND name<>'' AND substr(conversation, 1, length(:beginning))=:beginning"
     )
     rows = execute(sql, {"most": RECENT_ENTRIES, "beginning": f"{channel}/"})

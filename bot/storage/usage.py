@@ -144,7 +144,7 @@ def spent_by(execute: Execute, column: str, scope: str, key: str, since: float, 
     sql = (
         f"SELECT {column} AS name, {_SUMS} FROM usage WHERE {_WHERE[scope]} AND ({IS_CALL} OR :column<>'model')"
         f" GROUP BY {column}"
-        " ORDER BY sum(cost) DESC, sum(input+output) DESC LIMIT :limit"
+        " ORDER BY coalesce(sum(cost), 0) DESC, sum(input+output) DESC LIMIT :limit"
     )
     return read_rows(execute, Spending, sql, key=key, since=since, run=0, limit=limit, column=column)
 

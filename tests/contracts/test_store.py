@@ -88,6 +88,22 @@ async def test_a_constraint_violation_is_raised_to_its_own_unit_of_work(store: D
     assert await store.run(threads) == ["a", "b"]
 
 
+async def test_a_unit_of_work_meets_faults_as_errors_of_the_store(store: Database) -> None:
+    """Whatever the engine calls them: what the unit may answer for, and what ends its transaction."""
+
+    def repeated(execute: Execute) -> None:
+        execute(INSERT, {"thread": "a"})
+        with pytest.raises(StatementError):
+            execute(INSERT, {"thread": "a"})
+
+    def misplaced(execute: Execute) -> None:
+        with pytest.raises(StorageError):
+            execute("SELECT 1 FROM nowhere", {})
+
+    await store.run(repeated)
+    await store.run(misplaced)
+
+
 async def test_concurrent_units_of_work_are_committed_in_call_order(store: Database) -> None:
     def note(number: int) -> Callable[[Execute], int]:
         def work(execute: Execute) -> int:

@@ -16,6 +16,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.memory_search import search_memories
 from bot.storage.migrate import migrate_database
 from bot.storage.moved_chats import KEPT, MOVED, MOVED_OTHERWISE, move_chat
+from bot.storage.person_roles import chat_subject, find_roles, store_role
 from tests.support.rehearsed_database import RehearsedDatabase
 
 OLD, NEW = Thread("telegram", "1", "-5"), Thread("telegram", "1", "-1000000005")
@@ -115,8 +116,11 @@ def _learn(execute: Execute) -> None:
 async def test_the_memories_the_language_and_the_agent_of_a_group_go_with_it(store: Database) -> None:
     def work(execute: Execute) -> None:
         _learn(execute)
-        languages.choose_language(execute, OLD, languages.CHAT, "zh")
-        agents.choose_default_agent(execute, OLD, languages.CHAT, "support")
+        for place, language, agent in ((NEW, "en", "other"), (OLD, "zh", "support")):  # the old address counts
+            chat = chat_subject(place.chat)
+            store_role(execute, place, chat, f"role of {agent}", name="", by=BOB, now=1.0)
+            languages.choose_language(execute, place, languages.CHAT, language)
+            agents.choose_default_agent(execute, place, languages.CHAT, agent)
         move_chat(execute, OLD, NEW)
 
     await store.run(work)
@@ -130,5 +134,8 @@ async def test_the_memories_the_language_and_the_agent_of_a_group_go_with_it(sto
         assert kept.text == "the budget is zero"
         assert languages.language_of(execute, NEW, Author("9", "")) == "zh"
         assert agents.agent_of(execute, "", NEW, "9") == "support"
+        subjects = [chat_subject(OLD.chat), chat_subject(NEW.chat)]
+        roles = find_roles(execute, NEW.channel, subjects)
+        assert {subject: row.role for subject, row in roles.items()} == {subjects[1]: "role of support"}
 
     await store.run(look)

@@ -16,7 +16,7 @@ from aiohttp import ClientSession, TCPConnector
 
 from bench.harness import Job, Row, World, median, new_chats, show
 from bench.service import Service
-from bot.admin.operations import NotRunning, call_service
+from bot.admin.service_client import NotRunning, call_service
 
 HTTP = {"http": {"listen": "127.0.0.1:0"}}
 STREAMS, PEOPLE = 1_000, 11  # a person may have 100

@@ -33,6 +33,7 @@ from bot.features import (
 from bot.journey.inbox import Inbox
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
+from bot.listeners import open_http
 from bot.reload import ConfigReloader
 from bot.rights.rates import ToolAndMessageRates
 from bot.service.background import run_forever
@@ -46,7 +47,6 @@ from bot.startup import (
     keep_reserve,
     open_catch_up,
     open_database,
-    open_http,
     open_telemetry,
     use_languages,
     web_connector,
@@ -55,7 +55,6 @@ from bot.storage.database import Database
 from catalogue import configure_language
 from channels import console
 from channels.base import Channel
-from channels.console.view import Look
 
 log = logging.getLogger(__name__)
 
@@ -155,14 +154,12 @@ class App:
                 sealer=lambda: self._current.config.encryption.sealer(),
             ).table()
             more = {**self._status.operations(), "reload": self._reloader.reload_for_command_line}
-            await stack.enter_async_context(
-                operations.serve_control_socket(config.data_dir, {**table, **more}, self._attach_console)
-            )
             inbox = Inbox(store, self._current, self._scheduler, reception)
             self._door = await open_http(
                 *(stack, store, self._current, inbox.receive, channels.get),
                 *(self._commands, self._status, self._scheduler),
                 *(self._folders, runner.answer_now, routes),
+                machine=({**table, **more}, self._attach_console),
             )
             try:
                 await self._run_tasks(inbox, runner)
@@ -206,7 +203,7 @@ class App:
             self._systemd.send("STOPPING=1")
             if channel := self._console:
                 channel.stop_listening()
-                await channel.tell(self._host.describe_stop(self._current.limits.grace_seconds), Look.HINT)
+                await channel.tell(self._host.describe_stop(self._current.limits.grace_seconds), console.Look.HINT)
             self._supervisor.stop_listening()
             await self._scheduler.close(self._current.limits.grace_seconds)
             try:
@@ -243,14 +240,12 @@ class App:
         channel = self._supervisor.channels.get("console")
         return channel if isinstance(channel, console.ConsoleChannel) else None
 
-    async def _attach_console(
-        self, hello: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _attach_console(self, hello: dict[str, Any], view: console.AttachedView) -> None:
         """Serve a console of another process. One that comes too late is disconnected."""
         while not self._console and not self._stop.is_set():  # noqa: ASYNC110 — a moment of the start
             await asyncio.sleep(START_POLL_SECONDS)
         if self._console and not self._stop.is_set():
-            await self._console.attach(hello, reader, writer)
+            await self._console.attach(hello, view)
 
     async def _announce_channels(self) -> None:
         """Say on the consoles where the page is, which channels are connected, and each change."""
@@ -264,7 +259,7 @@ class App:
             for name, state in self._status.describe_channels().items():
                 if said.get(name) != state and self._console:
                     said[name] = state
-                    await self._console.tell(state[0], Look.HINT if state[1] else Look.FAULT)
+                    await self._console.tell(state[0], console.Look.HINT if state[1] else console.Look.FAULT)
             steady = len(said) >= len(self._platforms) and all(is_ready for _, is_ready in said.values())
             await asyncio.sleep(STEADY_SECONDS if steady else ANNOUNCE_SECONDS)
 

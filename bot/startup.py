@@ -6,21 +6,17 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-from agent.messages import Message
 from bot.admin.status import ServiceStatus
-from bot.commands.table import Commands
 from bot.config.schema import Config
 from bot.current import Current
-from bot.feature import Door
 from bot.features import FEATURES
 from bot.journey import claims
 from bot.journey.inbox import extend_bundle_wait
-from bot.journey.scheduler import Scheduler
 from bot.service import web_channel
 from bot.service.audit_upkeep import record_config
 from bot.service.channel_supervisor import Connect, connector_of
@@ -33,9 +29,7 @@ from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.plan_holds import restore_holds
 from bot.storage.watermarks import StoredCatchUp
 from bot.storage.web_people import WEB
-from channels.base import Channel, Receive
 from channels.shared.texts import use_chosen_languages
-from sandbox.disk.folders import ConversationFolders
 
 if TYPE_CHECKING:
     from bot.http.route import Route
@@ -101,29 +95,3 @@ def platform_connectors(config: Config) -> dict[str, Connect]:
 def web_connector(config: Config, store: Callable[[], Database]) -> Mapping[str, Connect]:
     """Return channel name → connect function of the HTTP API, where an address is configured."""
     return {WEB: lambda: web_channel.connect(store(), config.data_dir)} if config.http.listen else {}
-
-
-async def open_http(
-    stack: AsyncExitStack,
-    store: Database,
-    current: Current,
-    receive: Receive,
-    channel: Callable[[str], Channel | None],
-    commands: Commands,
-    status: ServiceStatus,
-    scheduler: Scheduler,
-    folders: ConversationFolders,
-    command: Callable[[Message], Awaitable[str]],
-    more: Sequence[Route],
-) -> Door:
-    """Listen for HTTP, where an address is configured. Raises AgentConfigError where it cannot."""
-    door = Door(store, current, receive, channel, commands, status, scheduler, folders, command)
-    if current.config.http.listen:
-        from bot.http.health import HealthProbes
-        from bot.http.listener import listening
-
-        routes = [*HealthProbes(status.troubles).routes(), *more]
-        for feature in FEATURES:
-            routes += feature.routes(door) if feature.routes else ()
-        status.http_address = await stack.enter_async_context(listening(current.config.http, routes))
-    return door

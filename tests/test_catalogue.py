@@ -55,6 +55,7 @@ ENGLISH_FILES = {
     "bot/drill/model_server.py": "a drill's own model",
     "bot/drill/telegram_server.py": "a drill's own platform",
     "bot/telemetry/metrics.py": "the texts of metrics, for operators of Prometheus",
+    "bot/admin/machine_endpoints.py": "programs",
     "bot/api/bodies.py": "programs",
     "bot/api/caller.py": "programs",
     "bot/api/cursors.py": "programs",

@@ -16,7 +16,7 @@ from bot.admin.first_answers import Answers, Question
 from bot.admin.first_files import FirstFiles, Section
 from bot.admin.local_checks import is_served
 from bot.admin.model_trial import choose_model
-from bot.admin.operations import call_service
+from bot.admin.service_client import call_service
 from bot.admin.setup import (
     Connected,
     SetupOptions,

@@ -1,6 +1,6 @@
-"""Operations of an operator, over a unix socket in data_dir: one JSON line each for the request and the answer.
+"""Define what an operator of this machine can do, with the service running or not.
 
-The same operations run in the service (through the socket) or, when no service runs, on its database directly.
+The operations run in the service (`bot/admin/machine_endpoints.py`) or, when no service runs, on its database directly.
 """
 
 from __future__ import annotations
@@ -8,21 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
-import inspect
-import logging
-import os
-import socket
-import stat
-import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from agent.blocks import Final, spell_commands
 from agent.stored_json import Damaged
@@ -42,27 +33,15 @@ from bot.storage.people import PersonRow
 from bot.storage.states import OutboxKind
 from bot.team import pairing
 from bot.team.offboarding import offboard_by_command
-from catalogue import N_, _, current_language, default_language, list_items, match_language, use_language
+from catalogue import _, list_items
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.sealing import Sealer
 
-log = logging.getLogger(__name__)
-
-SOCKET_NAME = "control.sock"
-NO_SERVICE = N_("no Fawn is running on {data_dir}: check `data_dir` or --config")
 EXPORT_PAGE_ENTRIES = 1000
 NAMED_THREADS = 5
 Answer = dict[str, Any]
 Operation = Callable[..., Awaitable[Answer]]
-AttachConsole = Callable[[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 MAX_COMMAND_CHARS = 60  # of a name in the audit
-ATTACH = "console"  # an operation that keeps the connection
-LINE_BYTES = 64 << 20  # of a line from or to a console
-MAX_ODD_CHARS = 100  # of an odd request, in the answer
-
-
-class NotRunning(Exception):
-    """No service runs on this data_dir."""
 
 
 class NotFound(Exception):
@@ -329,153 +308,3 @@ def _describe_dead(row: DeadLetter) -> Answer:
         "error": row.error,
         "text": "" if row.kind == OutboxKind.FILE else text[:200],
     }
-
-
-# ------------------------------------------------------------ the socket
-
-
-@asynccontextmanager
-async def serve_control_socket(
-    data_dir: Path, table: Mapping[str, Operation], attach_console: AttachConsole
-) -> AsyncIterator[None]:
-    """Answer operations on the socket while the context is open. A console that attaches keeps its connection."""
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer | None:
-        request = await _read_request(reader)
-        audit.use_os_user(_peer_of(writer))
-        if request["operation"] != ATTACH:
-            return await _run_operation(table, request)
-        hello = _check_console(request["arguments"]) | {"language": request["language"]}
-        await attach_console(hello, reader, writer)
-        return None
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            try:
-                found = await answer(reader, writer)
-            except OddRequest as error:
-                found = {"error": str(error)}
-            if found is not None:
-                writer.write(_dump_answer(found) + b"\n")
-                await writer.drain()
-        except ConnectionError as error:
-            log.warning("control.broken reason=%s", error)
-        except Exception:  # the boundary of one connection: the others go on
-            log.exception("control.connection_fault")
-        finally:
-            writer.close()
-
-    (data_dir / SOCKET_NAME).unlink(missing_ok=True)  # of a dead service: the lock guarantees that none is alive
-    with _Reachable(data_dir) as path:
-        server = await asyncio.start_unix_server(serve, path, limit=LINE_BYTES)
-        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
-    try:
-        yield
-    finally:
-        server.close()
-        (data_dir / SOCKET_NAME).unlink(missing_ok=True)
-
-
-def _peer_of(writer: asyncio.StreamWriter) -> int:
-    """Return the id of the user at the other end, as the kernel knows it (unix(7), SO_PEERCRED)."""
-    size = struct.calcsize("3i")
-    raw = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    return int(struct.unpack("3i", raw)[1])
-
-
-async def _read_request(reader: asyncio.StreamReader) -> dict[str, Any]:
-    """Return the operation (a name), its arguments (by name) and the language. Raises OddRequest."""
-    try:
-        request = orjson.loads(await reader.readline())
-    except (orjson.JSONDecodeError, ValueError) as error:  # ValueError: longer than LINE_BYTES
-        raise OddRequest(f"a request is one line of JSON: {error}") from error
-    if not isinstance(request, dict):
-        raise OddRequest("a request is an object with `operation` and `arguments`")
-    found = {"operation": "", "arguments": {}, "language": ""} | request
-    for name, kind in (("operation", str), ("arguments", dict), ("language", str)):
-        if not isinstance(found[name], kind):
-            raise OddRequest(f"`{name}` of a request is of the wrong type")
-    return found
-
-
-def _check_console(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return how a console presents itself. Raises OddRequest."""
-    kinds = {"person": str, "topic": str, "interactive": bool}
-    known = all(name in kinds and isinstance(value, kinds[name]) for name, value in arguments.items())
-    if not known or not arguments.get("person"):
-        raise OddRequest("a console gives its `person`, and may give `topic` and `interactive`")
-    return arguments
-
-
-async def _run_operation(table: Mapping[str, Operation], request: dict[str, Any]) -> Answer:
-    operation, arguments = table.get(request["operation"]), request["arguments"]
-    if operation is None:
-        raise OddRequest(f"unknown operation: {request['operation'][:MAX_ODD_CHARS]}")  # of another version
-    _check_arguments(operation, arguments)
-    try:
-        with use_language(match_language(request["language"]) or default_language()):
-            return await operation(**arguments)
-    except NotFound as error:
-        return {"error": str(error)}
-    except Exception as error:  # the boundary of one request: the operator sees the error
-        log.exception("control.fault operation=%s", request["operation"])
-        return {"error": f"{type(error).__name__}: {error}"}
-
-
-def _check_arguments(operation: Operation, arguments: dict[str, Any]) -> None:
-    """Compare the arguments with the signature of the operation. Raises OddRequest."""
-    signature = inspect.signature(operation)
-    try:
-        signature.bind(**arguments)
-    except TypeError as error:
-        raise OddRequest(str(error)[:MAX_ODD_CHARS]) from error
-    for name, value in arguments.items():
-        if type(value).__name__ != (wanted := signature.parameters[name].annotation.partition("[")[0]):
-            raise OddRequest(f"`{name}` is of the wrong type: it is {wanted}")
-
-
-def _dump_answer(answer: Answer) -> bytes:
-    try:
-        return orjson.dumps(answer)
-    except TypeError as error:  # a lone surrogate or a huge number in what is stored
-        return orjson.dumps({"error": f"{type(error).__name__}: {error}"})
-
-
-async def call_service(data_dir: Path, operation: str, arguments: Mapping[str, Any]) -> Answer:
-    """Ask the running service. Raises NotRunning."""
-    reader, writer = await open_connection(data_dir, operation, arguments)
-    answer: Answer = orjson.loads(await reader.read())
-    writer.close()
-    return answer
-
-
-async def open_connection(
-    data_dir: Path, operation: str, arguments: Mapping[str, Any]
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to the running service and begin an operation. Raises NotRunning."""
-    with _Reachable(data_dir) as path:
-        try:
-            reader, writer = await asyncio.open_unix_connection(path, limit=LINE_BYTES)
-        except (FileNotFoundError, ConnectionRefusedError):
-            raise NotRunning(_(NO_SERVICE, data_dir=data_dir)) from None
-    request = {"operation": operation, "arguments": dict(arguments), "language": current_language()}
-    writer.write(orjson.dumps(request) + b"\n")
-    await writer.drain()
-    return reader, writer
-
-
-class _Reachable:
-    """A path to the socket that fits into a socket address (108 bytes), however long data_dir is."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-
-    def __enter__(self) -> str:
-        try:
-            self._fd = os.open(self._data_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotRunning(_(NO_SERVICE, data_dir=self._data_dir)) from None
-        return f"/proc/self/fd/{self._fd}/{SOCKET_NAME}"
-
-    def __exit__(self, *_error: object) -> None:
-        os.close(self._fd)

@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 from agent.setting import Secret
 from bot.admin.doctor import check_channel, render_finding
 from bot.admin.env_file import set_variables
-from bot.admin.operations import Answer, NotRunning, call_service
+from bot.admin.operations import Answer
 from bot.admin.qr_code import draw_code
+from bot.admin.service_client import NotRunning, call_service
 from bot.admin.terminal import LOOK_SECONDS, QuestionVoid, ask, confirm, confirm_while, say
 from bot.config.document import ConfigFault
 from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config

@@ -35,7 +35,7 @@ def _chat(arguments: argparse.Namespace, config: Config) -> int:
 
 
 def _chat_with_service(config: Config, arguments: argparse.Namespace) -> int:
-    from bot.admin.operations import NotRunning
+    from bot.admin.service_client import NotRunning
     from bot.console.client import NO_ANSWER, attach_chat, console_settings
 
     try:

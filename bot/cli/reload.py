@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 
-from bot.admin.operations import NotRunning, call_service
+from bot.admin.service_client import NotRunning, call_service
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import CONFIG, FAULT, NOT_RUNNING, OK, fail
 from bot.config.schema import Config

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bot.admin.operations import Answer, NotFound, NotRunning, Operations, call_service
+from bot.admin.operations import Answer, NotFound, Operations
+from bot.admin.service_client import NotRunning, call_service
 from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.parser import USAGE
 from bot.config.schema import Config

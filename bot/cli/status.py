@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from bot.admin.operations import NotRunning, call_service
+from bot.admin.service_client import NotRunning, call_service
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import FAULT, NOT_RUNNING, OK, fail
 from bot.config.schema import Config

@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from agent.foreign_text import printable_line
-from bot.admin.operations import NotRunning, call_service
+from bot.admin.service_client import NotRunning, call_service
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import FAULT, NOT_RUNNING, OK, fail
 from bot.config.schema import Config

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.messages import Attachment
-from bot.admin.operations import ATTACH, NotRunning, open_connection
+from bot.admin.service_client import NotRunning, attach_console
 from bot.cli.exit_codes import INTERRUPTED
 from bot.config.schema import Config
 from bot.storage.database import DataDirLocked
@@ -60,14 +60,20 @@ class Hello:
         arguments = {"person": self.person, "topic": self.topic, "interactive": self.interactive}
         while True:
             try:
-                reader, writer = await open_connection(self.data_dir, ATTACH, arguments)
+                attached = await attach_console(self.data_dir, arguments)
                 break
+            except ConnectionError as error:  # it refused this console, as a service of another version may
+                await view.write(str(error), Look.FAULT)
+                return False
             except NotRunning:  # it is starting or stopping
                 if time.monotonic() > end:
                     raise
                 await asyncio.sleep(POLL_SECONDS)
         connected()
-        return await console.attach_view(view, reader, writer)
+        try:
+            return await console.attach_view(view, attached)
+        finally:
+            attached.close()
 
 
 async def attach_chat(data_dir: Path, settings: console.ConsoleSettings, place: console.ConsolePlace) -> bool:

@@ -72,7 +72,12 @@ def _alert(alert: object) -> Item:
 
 
 _GITHUB_SUBJECTS = ("issue", "pull_request", "discussion")
-_GITHUB_RUNS = ("workflow_run", "check_run", "check_suite", "deployment", "release")
+_GITHUB_RUNS = ("workflow_run", "workflow_job", "check_run", "check_suite", "deployment", "release")
+_GITHUB_STATUSES = ("status", "deployment_status")
+_ALERT_STATES: Mapping[str, State] = {
+    **dict.fromkeys(("created", "reopened", "reopened_by_user", "reintroduced", "auto_reopened"), "firing"),
+    **dict.fromkeys(("fixed", "closed_by_user", "dismissed", "auto_dismissed", "resolved"), "resolved"),
+}
 
 
 def read_github(headers: Mapping[str, str], body: Body) -> Found:
@@ -82,6 +87,10 @@ def read_github(headers: Mapping[str, str], body: Body) -> Found:
     kind = f"{event}.{action}" if action else event
     if event == "ping":
         return Found("GitHub", kind, "", ())
+    if event.endswith("_alert") and (number := text_at(body, "alert", "number")):
+        return _github_alert(kind, f"{repository} {event} {number}", repository, body)
+    if event in _GITHUB_STATUSES:
+        return _github_status(kind, f"{repository} {event}", repository, body)
     for name in _GITHUB_SUBJECTS:
         if number := text_at(body, name, "number"):
             thing = f"{repository}#{number}"
@@ -95,10 +104,37 @@ def read_github(headers: Mapping[str, str], body: Body) -> Found:
             return _github_run(kind, repository, name, body)
     ref = text_at(body, "ref")
     title = _doing(kind, " ".join(filter(None, (repository, ref))))
-    link = link_at(body, "compare") or link_at(body, "repository", "html_url")
-    text = text_at(body, "head_commit", "message")
+    links = (link_at(body, "comment", "html_url"), link_at(body, "compare"), link_at(body, "repository", "html_url"))
+    link = next(filter(None, links), "")
+    text = text_at(body, "head_commit", "message") or text_at(body, "comment", "body")
     subject = " ".join(filter(None, (repository, event, ref)))
     return Found("GitHub", kind, subject, (Item(title, "info", "", text, _links((OPEN, link))),))
+
+
+def _github_alert(kind: str, subject: str, repository: str, body: Body) -> Found:
+    """Read an alert of code scanning, Dependabot or secret scanning."""
+    ways = (("security_advisory", "summary"), ("rule", "description"), ("secret_type_display_name",), ("secret_type",))
+    what = next(filter(None, (text_at(body, "alert", *way) for way in ways)), "")
+    grades = (("security_advisory", "severity"), ("rule", "security_severity_level"), ("rule", "severity"))
+    severity = next(filter(None, (text_at(body, "alert", *way, most=40) for way in grades)), "")
+    link = link_at(body, "alert", "html_url") or link_at(body, "repository", "html_url")
+    state = _ALERT_STATES.get(text_at(body, "action"), "info")
+    title = _doing(kind, ": ".join(filter(None, (repository, what))))
+    return Found("GitHub", kind, subject, (Item(title, state, severity, "", _links((OPEN, link))),))
+
+
+def _github_status(kind: str, subject: str, repository: str, body: Body) -> Found:
+    """Read the status of a commit, or that of a deployment."""
+    place = ("deployment_status",) if isinstance(at(body, "deployment_status"), Mapping) else ()
+    word = text_at(body, *place, "state", most=40)
+    label = text_at(body, *place, "environment") or text_at(body, "context")
+    branch = text_at(body, "deployment", "ref") or text_at(body, "branches", "0", "name")
+    state: State = "firing" if word in ("failure", "error") else "resolved" if word == "success" else "info"
+    link = link_at(body, *place, "log_url") or link_at(body, *place, "target_url")
+    link = link or link_at(body, "repository", "html_url")
+    title = _doing(kind, " ".join(filter(None, (repository, label, branch))))
+    item = Item(title, state, word, text_at(body, *place, "description"), _links((OPEN, link)))
+    return Found("GitHub", kind, " ".join(filter(None, (subject, label, branch))), (item,))
 
 
 def _github_run(kind: str, repository: str, name: str, body: Body) -> Found:
@@ -127,11 +163,14 @@ def read_gitlab(_headers: Mapping[str, str], body: Body) -> Found:
         state: State = "resolved" if action in ENDED_ACTIONS else "info"
         return Found("GitLab", kind, thing, (Item(title, state, "", text, links),))
     ref = text_at(body, "ref") or text_at(body, "object_attributes", "ref")
-    status = text_at(body, "object_attributes", "status", most=40)
+    ways = (("object_attributes", "status"), ("build_status",), ("status",))  # of pipelines, jobs and deployments
+    status = next(filter(None, (text_at(body, *way, most=40) for way in ways)), "")
+    label = text_at(body, "build_name") or text_at(body, "environment")
     state = "firing" if status == "failed" else "resolved" if status == "success" else "info"
-    link = link_at(body, "object_attributes", "url") or link_at(body, "project", "web_url")
-    title = _doing(kind, " ".join(filter(None, (project, ref))))
-    subject = " ".join(filter(None, (project, event, ref)))
+    link = link_at(body, "object_attributes", "url") or link_at(body, "deployable_url")
+    link = link or link_at(body, "project", "web_url")
+    title = _doing(kind, " ".join(filter(None, (project, label, ref))))
+    subject = " ".join(filter(None, (project, event, label, ref)))
     return Found("GitLab", kind, subject, (Item(title, state, status, text_at(body, "message"), _links((OPEN, link))),))
 
 

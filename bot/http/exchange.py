@@ -14,7 +14,7 @@ from aiohttp import web
 
 from bot.config.http import HttpConfig
 from bot.http.route import HttpProblem, route_var
-from bot.http.visitors import names_origin, refuse_foreign_pages, refuse_strangers
+from bot.http.visitors import names_origin, refuse_visitor
 from bot.service.log import request_var
 from bot.storage.database import StorageError
 from channels.base import NotStored
@@ -48,18 +48,19 @@ Next = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Answers requests. `write_seconds` bounds the reader of a whole answer."""
+    """Answers requests. `write_seconds` bounds the reader of a whole answer, `visit` raises HttpProblem for a visitor
+    who may not ask."""
 
     config: HttpConfig
     write_seconds: float = WRITE_SECONDS
+    visit: Callable[[HttpConfig, web.Request], None] = refuse_visitor
 
     async def answer(self, request: web.Request, handler: Next) -> web.StreamResponse:
         """Check the visitor, run the handler, and log. Never raises but for the end of the connection."""
         request_var.set(secrets.token_hex(8))
         began = time.monotonic()
         try:
-            refuse_strangers(self.config, request)
-            refuse_foreign_pages(self.config, request)
+            self.visit(self.config, request)
             asks = request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers
             response = _allow(request) if asks and names_origin(self.config, request) else await handler(request)
         except HttpProblem as problem:

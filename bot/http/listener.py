@@ -1,9 +1,13 @@
-"""Listen for HTTP in the event loop of the service, with bounds on who connects, how many, and for how long."""
+"""Listen for HTTP in the event loop of the service, with bounds on who connects, how many, and for how long.
+
+It listens at an address, or on a socket of this machine (`bot/http/local_socket.py`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,7 +20,7 @@ from agent.models.settings import AgentConfigError
 from bot.config.http import HttpConfig
 from bot.http.exchange import WRITE_SECONDS, Exchange, Next, add_headers
 from bot.http.route import BODY_BYTES, Route, route_var
-from bot.http.visitors import refuse_unencrypted
+from bot.http.visitors import admit_user, refuse_unencrypted
 from catalogue import N_, LazyText
 
 if TYPE_CHECKING:
@@ -72,8 +76,42 @@ async def listening(
     write_seconds: float = WRITE_SECONDS,
 ) -> AsyncIterator[str]:
     """Serve the routes; yields the address. Raises AgentConfigError where it cannot listen there."""
+
+    def admit(request: web.Request, route: Route) -> None:
+        if not route.plain:
+            refuse_unencrypted(config, request)
+
+    async with _connections(Exchange(config, write_seconds), routes, admit, head_seconds) as connections:
+        server = await _listen(connections, config)
+        address, port = server.sockets[0].getsockname()[:2]
+        log.info("http.listening address=%s port=%d", address, port)
+        async with server:
+            yield f"http://{f'[{address}]' if ':' in address else address}:{port}"
+
+
+@asynccontextmanager
+async def listening_on(listener: socket.socket, routes: Sequence[Route]) -> AsyncIterator[None]:
+    """Serve the routes to users of this machine, on a unix socket that listens."""
+
+    def admit(_request: web.Request, _route: Route) -> None:
+        return
+
+    exchange = Exchange(HttpConfig(), visit=admit_user)
+    async with _connections(exchange, routes, admit, HEAD_SECONDS) as connections:
+        server = await asyncio.get_running_loop().create_unix_server(connections.accept, sock=listener)
+        async with server:
+            yield
+
+
+@asynccontextmanager
+async def _connections(
+    exchange: Exchange,
+    routes: Sequence[Route],
+    admit: Callable[[web.Request, Route], None],
+    head_seconds: float,
+) -> AsyncIterator[_Connections]:
+    """Yield what accepts the connections of an application with these routes."""
     connections: _Connections
-    exchange = Exchange(config, write_seconds)
 
     @web.middleware
     async def answer(request: web.Request, handler: Next) -> web.StreamResponse:
@@ -81,11 +119,12 @@ async def listening(
         return await exchange.answer(request, handler)
 
     app = web.Application(middlewares=[answer], client_max_size=BODY_BYTES)
-    app.on_response_prepare.append(partial(add_headers, config))
+    app.on_response_prepare.append(partial(add_headers, exchange.config))
     for route in routes:
-        app.router.add_route(route.method, route.path, partial(_serve, config, route))
+        serve = partial(_serve, admit, route)
+        app.router.add_route(route.method, route.path, serve)
         if route.method == "GET":
-            app.router.add_route("HEAD", route.path, partial(_serve, config, route))
+            app.router.add_route("HEAD", route.path, serve)
     runner = web.AppRunner(
         app,
         handler_cancellation=True,  # a handler ends with its client
@@ -103,11 +142,7 @@ async def listening(
         raise RuntimeError("aiohttp prepared no server")
     connections = _Connections(runner.server, head_seconds)
     try:
-        server = await _listen(connections, config)
-        address, port = server.sockets[0].getsockname()[:2]
-        log.info("http.listening address=%s port=%d", address, port)
-        async with server:
-            yield f"http://{f'[{address}]' if ':' in address else address}:{port}"
+        yield connections
     finally:
         await runner.cleanup()
 
@@ -128,10 +163,9 @@ async def _listen(connections: _Connections, config: HttpConfig) -> asyncio.Serv
         raise AgentConfigError(("http", "listen"), text, N_("stop what listens there, or name another port")) from error
 
 
-async def _serve(config: HttpConfig, route: Route, request: web.Request) -> web.StreamResponse:
+async def _serve(admit: Callable[[web.Request, Route], None], route: Route, request: web.Request) -> web.StreamResponse:
     route_var.set(route)
-    if not route.plain:
-        refuse_unencrypted(config, request)
+    admit(request, route)
     return await route.handle(request)
 
 

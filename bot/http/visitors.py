@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import socket
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bot.config.http import HttpConfig
 from bot.http.route import HttpProblem
+from bot.storage.audit import use_os_user
 
 if TYPE_CHECKING:  # the command line imports this
     from aiohttp import web
@@ -18,6 +22,27 @@ NAME_PROXIES = "The operator names the proxy in http.proxies."
 SET_PROTO = "The operator has the proxy set X-Forwarded-Proto."
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 OWN_PAGES = ("same-origin", "none")  # of Sec-Fetch-Site: a page of this address, or a person's own hand
+
+
+def refuse_visitor(config: HttpConfig, request: web.Request) -> None:
+    """Raise the refusal of a request over the network that may not be answered, whatever it asks."""
+    refuse_strangers(config, request)
+    refuse_foreign_pages(config, request)
+
+
+def admit_user(_config: HttpConfig, request: web.Request) -> None:
+    """Have a request over the socket count as the user's whom the kernel names (unix(7), SO_PEERCRED).
+
+    Raises the refusal of a user other than the service's own and root, whatever the mode of the socket is.
+    """
+    end = request.transport.get_extra_info("socket") if request.transport else None
+    if end is None:
+        raise HttpProblem(403, "foreign_user", "The user at the other end has gone.")
+    raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    user = int(struct.unpack("3i", raw)[1])
+    if user not in (0, os.geteuid()):
+        raise HttpProblem(403, "foreign_user", "This user may not ask.", "Ask as the user that the service runs as.")
+    use_os_user(user)
 
 
 def refuse_strangers(config: HttpConfig, request: web.Request) -> None:

@@ -1,6 +1,6 @@
-"""A console in another process: its view, over the control socket of the service.
+"""A console in another process: its view, over the HTTP API on the socket of the service.
 
-One JSON line for each call of a `ConsoleView` goes to the console, one for each event comes back. The console confirms
+Each call of a `ConsoleView` is an event of one stream to the console; what is typed is posted. The console confirms
 what it printed or saved. `attach_view` is the other end.
 """
 
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
@@ -25,48 +25,62 @@ T = TypeVar("T")
 
 MAX_WAITING_BYTES = 64 << 20  # before a console that does not read is given up
 CONFIRM_SECONDS = 60.0  # in which a console must confirm what it printed or saved
+END = "end"  # the event after which nothing comes
 _BLOCKS: dict[str, type[Any]] = {each.__name__: each for each in (Text, Step, Ask, Approve, File, Notice, Failed, Done)}
 
 
 class AttachedView(ConsoleView):
     """The service's end. Raises ChatGone where the console has left."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_interactive: bool) -> None:
+    def __init__(self, *, is_interactive: bool) -> None:
         self.is_interactive = is_interactive
-        self.gone = False  # without a word
-        self._reader, self._writer = reader, writer
+        self.woken = asyncio.Event()  # there are calls to take, or it has ended
+        self.left = asyncio.Event()  # nobody is there any more
+        self._calls: list[bytes] = []
+        self._waiting_bytes = 0
         self._events: asyncio.Queue[Typed | Key | None] = asyncio.Queue()
         self._numbers = itertools.count(1)
         self._language = ""  # what the console was told
         self._unconfirmed: dict[int, asyncio.Future[str]] = {}
 
-    async def pump(self) -> None:
-        """Read events and confirmations until the console leaves."""
-        try:
-            while line := await self._reader.readline():
-                self._take(orjson.loads(line))
-        except (ConnectionError, ValueError):  # it broke off, or sent no JSON
-            pass
-        finally:
-            self.gone = True
-            self._events.put_nowait(None)
-            for future in self._unconfirmed.values():
-                if not future.done():
-                    future.set_exception(ChatGone(_("the console has left")))
+    @property
+    def is_gone(self) -> bool:
+        return self.left.is_set()
 
-    def _take(self, event: dict[str, Any]) -> None:
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._calls)
+
+    def take_calls(self) -> bytes:
+        """Return the events to send: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+        calls, self._calls, self._waiting_bytes = b"".join(self._calls), [], 0
+        return calls
+
+    def leave(self) -> None:
+        """End it: the console has left, or is let go."""
+        self.left.set()
+        self.woken.set()
+        self._events.put_nowait(None)
+        for future in self._unconfirmed.values():
+            if not future.done():
+                future.set_exception(ChatGone(_("the console has left")))
+
+    def take_event(self, event: dict[str, Any]) -> None:
+        """Take an event or a confirmation of the console. Raises TypeError, ValueError or AttributeError for others."""
         match event:
-            case {"typed": text, "files": files}:
+            case {"typed": str(text), "files": files}:
                 self._events.put_nowait(Typed(text, tuple(_load(Attachment, file) for file in files)))
             case {"key": key}:
                 self._events.put_nowait(Key(key))
-            case {"end": _}:
+            case {"end": True}:
                 self._events.put_nowait(None)
-            case {"confirmed": number, **outcome} if number in self._unconfirmed:
-                future = self._unconfirmed[number]
-                if not future.done():
+            case {"confirmed": int(number), **outcome}:
+                future = self._unconfirmed.get(number)
+                if future and not future.done():
                     error = outcome.get("error")
                     future.set_exception(Refused(error)) if error else future.set_result(outcome.get("value", ""))
+            case _other:
+                raise ValueError("it is no event")
 
     async def read(self) -> Typed | Key | None:
         return await self._events.get()
@@ -102,40 +116,57 @@ class AttachedView(ConsoleView):
 
     def close(self) -> None:
         """Tell the console that this is the end."""
-        self._send("bye")
-        self._writer.close()
+        self._send(END)
+        self.leave()
 
     async def _confirm(self, call: str, *arguments: object) -> str:
         number = next(self._numbers)
         future = self._unconfirmed[number] = asyncio.get_running_loop().create_future()
         try:
-            if self.gone:
+            if self.is_gone:
                 raise ChatGone(_("the console has left"))
             self._send(call, *arguments, number=number)
             async with asyncio.timeout(CONFIRM_SECONDS):
                 value: str = await future
                 return value
         except TimeoutError:
-            self._writer.transport.abort()
+            self.leave()
             raise ChatGone(_("the console does not answer")) from None
         finally:
             del self._unconfirmed[number]
 
     def _send(self, call: str, *arguments: object, number: int = 0) -> None:
-        if self.gone or self._writer.is_closing():
+        if self.is_gone:
             return
-        self._writer.write(orjson.dumps({"call": call, "arguments": arguments, "number": number}) + b"\n")
-        if self._writer.transport.get_write_buffer_size() > MAX_WAITING_BYTES:
-            self._writer.transport.abort()
+        data = orjson.dumps({"arguments": arguments, "number": number})
+        event = b"event: %s\ndata: %s\n\n" % (call.encode(), data)
+        self._calls.append(event)
+        self._waiting_bytes += len(event)
+        self.woken.set()
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            self._calls.clear()
+            self.leave()
 
 
 # ------------------------------------------------------------ the console's end
 
 
-async def attach_view(view: ConsoleView, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+class AttachedConsole(Protocol):
+    """The connection of a console with its service. Both raise ConnectionError where it ended."""
+
+    def calls(self) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Yield the name and the data of each event, until the service ends the stream."""
+        ...
+
+    async def send(self, event: dict[str, Any]) -> None:
+        """Send what was typed, pressed or confirmed."""
+        ...
+
+
+async def attach_view(view: ConsoleView, console: AttachedConsole) -> bool:
     """Connect a view with the service until one of them ends. Returns False if the service broke off."""
-    forwarding = asyncio.create_task(_forward_events(view, writer), name="console input")
-    showing = asyncio.create_task(_show_calls(view, reader, writer), name="console output")
+    forwarding = asyncio.create_task(_forward_events(view, console), name="console input")
+    showing = asyncio.create_task(_show_calls(view, console), name="console output")
     try:
         await asyncio.wait({forwarding, showing}, return_when=asyncio.FIRST_COMPLETED)
         if not showing.done() and not forwarding.exception():
@@ -147,43 +178,34 @@ async def attach_view(view: ConsoleView, reader: asyncio.StreamReader, writer: a
     finally:
         forwarding.cancel()
         showing.cancel()
-        writer.close()
 
 
-async def _forward_events(view: ConsoleView, writer: asyncio.StreamWriter) -> None:
+async def _forward_events(view: ConsoleView, console: AttachedConsole) -> None:
     try:
         while (event := await view.read()) is not None:
-            data = {"key": event} if isinstance(event, Key) else {"typed": event.text, "files": event.files}
-            writer.write(orjson.dumps(data) + b"\n")
-            await writer.drain()
-        writer.write(orjson.dumps({"end": True}) + b"\n")
-        await writer.drain()
+            typed = {"key": event} if isinstance(event, Key) else {"typed": event.text, "files": event.files}
+            await console.send(typed)
+        await console.send({"end": True})
         if await view.is_overdue():
-            writer.write(orjson.dumps({"key": Key.INTERRUPT}) + b"\n")
-            await writer.drain()
+            await console.send({"key": Key.INTERRUPT})
     except ConnectionError:  # the other task sees it, too
         return
 
 
-async def _show_calls(view: ConsoleView, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def _show_calls(view: ConsoleView, console: AttachedConsole) -> bool:
     try:
-        while line := await reader.readline():
-            message = orjson.loads(line)
-            if "error" in message:  # it refused this console, as a service of another version may
-                await view.write(str(message["error"]), Look.FAULT)
-                return False
-            if message["call"] == "bye":
+        async for call, data in console.calls():
+            if call == END:
                 return True
-            outcome: dict[str, Any] = {"confirmed": message["number"]}
+            outcome: dict[str, Any] = {"confirmed": data["number"]}
             try:
-                outcome["value"] = await _call_view(view, message["call"], message["arguments"])
+                outcome["value"] = await _call_view(view, call, data["arguments"])
             except ChatGone:
                 return True  # our own output was closed
             except ChannelError as error:
                 outcome["error"] = str(error)
-            if message["number"]:
-                writer.write(orjson.dumps(outcome) + b"\n")
-                await writer.drain()
+            if data["number"]:
+                await console.send(outcome)
     except ConnectionError:
         return False
     return False

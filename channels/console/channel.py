@@ -163,21 +163,20 @@ class ConsoleChannel:
     def readiness(self) -> Readiness:
         return self._readiness
 
-    async def attach(self, hello: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def attach(self, hello: dict[str, Any], view: AttachedView) -> None:
         """Serve a console of another process until it leaves."""
-        view = AttachedView(reader, writer, is_interactive=bool(hello.get("interactive")))
         topic, language = str(hello.get("topic", "")), str(hello.get("language", ""))
         session = Session(self, view, str(hello["person"]), topic, language, is_local=False)
         self._sessions.append(session)
         view.set_completions(self._commands)
-        pump = asyncio.create_task(view.pump(), name="console attached")
+        leaving = asyncio.create_task(view.left.wait(), name="console attached")
         try:
             await self._listening.wait()
             await session.converse()
-            if not (view.gone or view.is_interactive):
+            if not (view.is_gone or view.is_interactive):
                 idle = asyncio.create_task(self.host.wait_until_idle(session.thread), name="console idle")
                 stopping = asyncio.create_task(session.stop_on_interrupt(), name="console stop")
-                await asyncio.wait({idle, pump}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({idle, leaving}, return_when=asyncio.FIRST_COMPLETED)
                 idle.cancel()
                 stopping.cancel()
         except ChatGone as error:  # it left while something was written
@@ -186,7 +185,7 @@ class ConsoleChannel:
             self._sessions.remove(session)
             await session.stop_unseen()
             view.close()
-            pump.cancel()
+            leaving.cancel()
 
     async def close(self) -> None:
         """Let the attached consoles go."""

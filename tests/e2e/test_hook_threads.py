@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bot.admin.operations import call_service
+from bot.admin.service_client import call_service
 from tests.e2e.test_hooks import MARK, TOKEN, answers, asked, post
 from tests.e2e.test_probes import address_of
 from tests.fakes import hook_payloads

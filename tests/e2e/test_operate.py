@@ -10,6 +10,7 @@ import aiohttp
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_api import HTTP, add_key, client_of, get, post, wait_for
+from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import Service, ask
 
@@ -140,6 +141,33 @@ async def test_a_stranger_is_let_in_and_questions_are_answered(telegram: FakeTel
         await service.quiet()
         assert (f"{STRANGER}", 1) in service.rows("SELECT person, allowed FROM people")
         assert (await get(client, "/v1/operate/waiting"))[1] == {"waiting": [], "next": None}
+
+
+async def test_more_than_a_page_waits_and_the_last_one_is_answered(telegram: FakeTelegram, start: Start) -> None:
+    service, key = await started(start)
+    telegram.send(ask(text="hello"), user=BOSS, chat=BOSS)
+    await telegram.wait(BOSS, "hello")
+    strangers = range(5000, 5053)
+    for stranger in strangers:
+        telegram.send("may I?", user=stranger, chat=stranger)
+    codes = "SELECT count(*) FROM people WHERE code != ''"
+    await until(lambda: service.rows(codes) == [(len(strangers),)], 60)
+    async with client_of(service, key) as client:
+        first = await wait_for(client, "/v1/operate/waiting", lambda found: len(found["waiting"]) == 50)
+        assert first["next"]
+        _status, second = await get(client, f"/v1/operate/waiting?cursor={first['next']}")
+        assert (len(second["waiting"]), second["next"]) == (3, None)
+        both = [*first["waiting"], *second["waiting"]]
+        assert len({each["number"] for each in both}) == len(strangers)
+        assert [each["since"] for each in both] == sorted(each["since"] for each in both)
+        path = f"/v1/operate/waiting/{second['waiting'][-1]['number']}/answer"
+        assert (await post(client, path, {"answer": "Let in"}))[0] == 202
+        await until(lambda: service.rows("SELECT count(*) FROM people WHERE allowed=1") == [(1,)])
+        found = await wait_for(
+            client, f"/v1/operate/waiting?cursor={first['next']}", lambda it: len(it["waiting"]) == 2
+        )
+        assert found["next"] is None
+        assert (await get(client, "/v1/operate/waiting?cursor=nonsense"))[0] == 400
 
 
 async def test_nobody_else_sees_or_does_any_of_it(start: Start) -> None:

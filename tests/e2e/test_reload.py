@@ -6,13 +6,15 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
-from bot.admin.operations import call_service
+from bot.admin.service_client import call_service
 from tests.e2e.conftest import Start
 from tests.e2e.test_audit import rows_of
 from tests.e2e.test_mcp import calls, processes, question, server
 from tests.e2e.test_permissions import press
+from tests.e2e.test_probes import address_of
 from tests.e2e.test_skills import write_skill
 from tests.fakes.model import FakeModel, Request
 from tests.fakes.server import until
@@ -294,3 +296,38 @@ async def test_a_new_token_connects_that_channel_anew_and_nothing_is_lost(
     for words in ("first", "across", "meanwhile", "afterwards"):
         assert sum(words == text for text in shown) == 1, shown
     assert new not in service.log()
+
+
+async def test_a_hook_is_added_changed_and_removed(telegram: FakeTelegram, start: Start) -> None:
+    """Its address answers as the configuration in force says; the listener stays open."""
+    http = {"listen": "127.0.0.1:0"}
+    hook = {"to": f"telegram/{TOKEN.partition(':')[0]}/{JANE}", "as": f"@{JANE}", "signature": "bearer", "prompt": ""}
+    service = await start(channels=OPERATED, http=http)
+    await until(lambda: bool(address_of(service)), what="the listener")
+    address = address_of(service)
+
+    async def post(title: str, secret: str, name: str = "alerts") -> int:
+        headers = {"Authorization": f"Bearer {secret}"}
+        url = f"{address}/hooks/{name}"
+        async with (
+            aiohttp.ClientSession() as sender,
+            sender.post(url, json={"title": title}, headers=headers) as answer,
+        ):
+            return answer.status
+
+    def hooks(**more: Any) -> dict[str, Any]:
+        return {"channels": OPERATED, "http": http, "hooks": {"alerts": {**hook, "secret": "first", **more}}}
+
+    assert await post("before", "first") == 404
+    assert "hooks" in (await reload(service, **hooks()))["changed"]
+    assert await post("added", "first") == 202
+    await telegram.wait(JANE, "added")
+    assert "hooks" in (await reload(service, **hooks(secret="second")))["changed"]
+    assert await post("with the old secret", "first") == 401
+    assert await post("changed", "second") == 202
+    await telegram.wait(JANE, "changed")
+    assert "hooks" in (await reload(service, channels=OPERATED, http=http))["changed"]
+    assert await post("removed", "second") == 404
+    await service.quiet()
+    assert not [text for text in said(telegram, JANE) if "removed" in text or "old secret" in text]
+    assert address_of(service) == address

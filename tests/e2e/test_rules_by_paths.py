@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bot.admin.operations import call_service
+from bot.admin.service_client import call_service
 from tests.e2e.conftest import Start
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.model_script import text_of

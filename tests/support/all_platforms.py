@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agent.setting import Secret
-from bot.admin import operations
+from bot.admin import service_client
 from channels import dingtalk, discord, feishu, slack, telegram, wecom
 from tests.fakes import dingtalk as fake_dingtalk
 from tests.fakes import discord as fake_discord
@@ -90,11 +90,11 @@ class AllPlatforms(Service):
     async def _ready(self) -> bool:
         await asyncio.sleep(0.05)
         try:
-            report = await operations.call_service(self.data, "status", {})
+            report = await service_client.call_service(self.data, "status", {})
             while self.kept:
                 channel, texts = self.kept.popitem()
-                await operations.call_service(self.data, "channel.keep", {"channel": channel, "kept": texts})
-        except (operations.NotRunning, OSError):
+                await service_client.call_service(self.data, "channel.keep", {"channel": channel, "kept": texts})
+        except (service_client.NotRunning, OSError):
             return False
         ready = {name for name, channel in report["channels"].items() if channel["health"] == "ready"}
         return ready == self._sections.keys()

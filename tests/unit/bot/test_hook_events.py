@@ -65,6 +65,77 @@ def test_the_end_of_it_has_the_same_group(name: str, word: str) -> None:
     assert ended.subject == read(make()).subject
 
 
+REPOSITORY = {"full_name": "o/r", "html_url": "https://github.com/o/r"}
+ADVISORY = {"summary": "semver is slow", "severity": "medium"}
+SECURITY = [
+    ("dependabot_alert", {"security_advisory": ADVISORY}, "semver is slow", "medium"),
+    ("code_scanning_alert", {"rule": {"description": "SQL injection", "severity": "error"}}, "SQL injection", "error"),
+    ("secret_scanning_alert", {"secret_type": "adafruit_io_key"}, "adafruit_io_key", ""),
+]
+
+
+@pytest.mark.parametrize(("event", "alert", "what", "severity"), SECURITY)
+def test_an_alert_of_github_has_a_title_a_group_of_its_own_and_an_end(
+    event: str, alert: dict[str, Any], what: str, severity: str
+) -> None:
+    """Their fields are those of the payloads that GitHub itself sent (github.com/octokit/webhooks)."""
+
+    def of(action: str, number: int = 20) -> HookEvent:
+        link = f"https://github.com/o/r/security/{number}"
+        body = {"action": action, "repository": REPOSITORY, "alert": {"number": number, "html_url": link, **alert}}
+        return read(({"x-github-event": event}, body))
+
+    [item] = of("created").items
+    assert what in item.title
+    assert (item.state, item.severity, item.links[0][1]) == ("firing", severity, "https://github.com/o/r/security/20")
+    assert of("created").subject != of("created", 21).subject
+    assert of("reopened").subject == of("created").subject
+    for action in ("fixed", "dismissed", "closed_by_user", "resolved"):
+        assert of(action).is_resolved
+
+
+@pytest.mark.parametrize(("word", "state"), [("failure", "firing"), ("success", "resolved"), ("pending", "info")])
+def test_what_ran_at_github_says_how_it_ended(word: str, state: str) -> None:
+    link = "https://ci.example/7"
+    status = {"context": "ci/unit", "branches": [{"name": "main"}], "state": word, "target_url": link}
+    deployed = {"environment": "production", "state": word, "log_url": link}
+    job = {"name": "linters", "head_branch": "main", "conclusion": word, "html_url": link}
+    bodies: dict[str, tuple[dict[str, Any], str]] = {
+        "status": (status, "o/r status ci/unit main"),
+        "deployment_status": (
+            {"deployment_status": deployed, "deployment": {"ref": "main"}, "workflow_run": {"name": "pages"}},
+            "o/r deployment_status production main",
+        ),
+        "workflow_job": ({"action": "completed", "workflow_job": job}, "o/r workflow_job linters main"),
+    }
+    for event, (body, subject) in bodies.items():
+        found = read(({"x-github-event": event}, {"repository": REPOSITORY, **body}))
+        [item] = found.items
+        assert (found.subject, item.state, item.links[0][1]) == (subject, state, link)
+
+
+def test_a_comment_on_a_commit_has_its_text_and_its_link() -> None:
+    comment = {"body": "Why this?", "html_url": "https://github.com/o/r/commit/1#c2"}
+    body = {"action": "created", "comment": comment, "repository": REPOSITORY}
+    [item] = read(({"x-github-event": "commit_comment"}, body)).items
+    assert (item.text, item.links[0][1]) == ("Why this?", comment["html_url"])
+
+
+@pytest.mark.parametrize(("word", "state"), [("failed", "firing"), ("success", "resolved"), ("running", "info")])
+def test_jobs_and_deployments_of_gitlab_say_how_they_ended(word: str, state: str) -> None:
+    project = {"path_with_namespace": "g/p", "web_url": "https://gitlab.example/g/p"}
+    job = {"object_kind": "build", "ref": "main", "build_name": "unit", "build_status": word, "project": project}
+    url = "https://gitlab.example/g/p/-/jobs/796"
+    deployed = {"object_kind": "deployment", "status": word, "environment": "staging", "deployable_url": url}
+    for body, subject, link in (
+        (job, "g/p build unit main", project["web_url"]),
+        ({**deployed, "project": project}, "g/p deployment staging", url),
+    ):
+        found = read(({"x-gitlab-event": "x"}, body))
+        [item] = found.items
+        assert (found.subject, item.state, item.links[0][1]) == (subject, state, link)
+
+
 def test_a_comment_belongs_to_its_issue() -> None:
     headers, body = hook_payloads.github()
     comment = {"comment": {"body": "me too", "html_url": "https://github.com/x/issues/1#issuecomment-1"}}

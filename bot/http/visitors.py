@@ -30,11 +30,14 @@ def refuse_visitor(config: HttpConfig, request: web.Request) -> None:
     refuse_foreign_pages(config, request)
 
 
-def admit_user(_config: HttpConfig, request: web.Request) -> None:
+def admit_user(config: HttpConfig, request: web.Request) -> None:
     """Have a request over the socket count as the user's whom the kernel names (unix(7), SO_PEERCRED).
 
-    Raises the refusal of a user other than the service's own and root, whatever the mode of the socket is.
+    Raises the refusal of a user other than the service's own and root, whatever the mode of the socket is, and of a
+    page that reaches the socket through a program of that user, such as socat.
     """
+    refuse_foreign_names(config, request)
+    refuse_foreign_pages(config, request)
     end = request.transport.get_extra_info("socket") if request.transport else None
     if end is None:
         raise HttpProblem(403, "foreign_user", "The user at the other end has gone.")
@@ -46,9 +49,14 @@ def admit_user(_config: HttpConfig, request: web.Request) -> None:
 
 
 def refuse_strangers(config: HttpConfig, request: web.Request) -> None:
-    """Raise the refusal of a peer that may not connect, and of a foreign name: a page in a browser can use one."""
+    """Raise the refusal of a peer that may not connect, and of a foreign name."""
     if not may_connect(config, str(request.remote)):
         raise HttpProblem(403, "foreign_peer", "This address may not connect.", NAME_ADDRESSES)
+    refuse_foreign_names(config, request)
+
+
+def refuse_foreign_names(config: HttpConfig, request: web.Request) -> None:
+    """Raise the refusal of a name of the server that is not its own: a page in a browser can make one lead here."""
     if not is_own_name(config, request.url.host or ""):
         raise HttpProblem(421, "foreign_host", "This name is not served here.", NAME_NAMES)
 

@@ -123,9 +123,9 @@ def test_a_comment_on_a_commit_has_its_text_and_its_link() -> None:
 
 @pytest.mark.parametrize(("word", "state"), [("failed", "firing"), ("success", "resolved"), ("running", "info")])
 def test_jobs_and_deployments_of_gitlab_say_how_they_ended(word: str, state: str) -> None:
-    project = {"path_with_namespace": "g/p", "web_url": "https://gitlab.example/g/p"}
+    project = {"path_with_namespace": "g/p", "web_url": "https://git.example/g/p"}
     job = {"object_kind": "build", "ref": "main", "build_name": "unit", "build_status": word, "project": project}
-    url = "https://gitlab.example/g/p/-/jobs/796"
+    url = "https://git.example/g/p/-/jobs/796"
     deployed = {"object_kind": "deployment", "status": word, "environment": "staging", "deployable_url": url}
     for body, subject, link in (
         (job, "g/p build unit main", project["web_url"]),

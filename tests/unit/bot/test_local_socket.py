@@ -22,7 +22,7 @@ import os, socket, sys
 os.setuid(65534)
 with socket.socket(socket.AF_UNIX) as client:
     client.connect(sys.argv[1])
-    client.sendall(b"GET /who HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n")
+    client.sendall(b"GET /who HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n")
     while block := client.recv(65536):
         sys.stdout.buffer.write(block)
 """
@@ -38,7 +38,7 @@ async def main():
         await asyncio.sleep(0)
         print("aiohttp" in sys.modules)
         reader, writer = await asyncio.open_unix_connection(Path(sys.argv[1]) / SOCKET_NAME)
-        writer.write(b"GET /nothing HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+        writer.write(b"GET /nothing HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
         print((await reader.readline()).decode().strip())
         print("aiohttp" in sys.modules)
 
@@ -68,6 +68,25 @@ async def test_another_user_is_refused_whatever_the_mode_of_the_socket(tmp_path:
         refused = await run(ASK, str(path))
         assert refused.startswith(b"HTTP/1.1 403 "), refused
         assert b"foreign_user" in refused
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("Host: localhost", 200),
+        ("Host: rebound.example", 421),
+        ("Host: localhost\r\nOrigin: https://foreign.example", 403),
+        ("Host: localhost\r\nSec-Fetch-Site: cross-site", 403),
+    ],
+)
+async def test_a_page_that_reaches_the_socket_through_a_program_is_refused(
+    tmp_path: Path, header: str, status: int
+) -> None:
+    async with serving_machine(tmp_path, routes):
+        reader, writer = await asyncio.open_unix_connection(tmp_path / SOCKET_NAME)
+        writer.write(f"GET /who HTTP/1.1\r\n{header}\r\nConnection: close\r\n\r\n".encode())
+        assert (await reader.read()).startswith(f"HTTP/1.1 {status} ".encode())
+        writer.close()
 
 
 async def test_aiohttp_is_loaded_when_the_first_one_connects(tmp_path: Path) -> None:
@@ -104,7 +123,7 @@ async def test_a_path_longer_than_an_address_of_a_socket_is_reached(tmp_path: Pa
 @pytest.mark.parametrize("answer", [b'{"error": "a request is one line of JSON"}\n', b"", b"HTTP/1.1 200 OK\r\n\r\nno"])
 async def test_a_service_of_another_version_is_named(tmp_path: Path, answer: bytes) -> None:
     async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readline()
+        await reader.readuntil(b"}")
         writer.write(answer)
         writer.close()
 

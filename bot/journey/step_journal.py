@@ -8,6 +8,7 @@ from functools import partial
 
 from agent.blocks import NOTED_STEP, THINKING_STEP, Block, Step
 from bot.journey.claimed_run import ClaimedRun
+from bot.journey.feed import RunFeed
 from bot.journey.running_turn import RunningTurn
 from bot.journey.transcript import TranscriptRecorder, step_of
 from bot.storage import run_steps
@@ -21,20 +22,22 @@ WRITE_SECONDS = 1.0  # between two writes: a turn that is shorter writes nothing
 class StepJournal:
     """A reader of one run's feed. It writes what has changed once a second, without waiting for the disk."""
 
-    def __init__(self, store: Database, job: ClaimedRun, transcript: TranscriptRecorder) -> None:
+    def __init__(self, store: Database, job: ClaimedRun, feed: RunFeed) -> None:
+        self.transcript = TranscriptRecorder(job)
         self._store = store
         self._job = job
-        self._transcript = transcript
         self._writer: asyncio.Task[None] | None = None
+        feed.add_reader(self.transcript.add)
+        feed.add_reader(self._add)
 
-    def add(self, block: Block) -> None:
+    def _add(self, block: Block) -> None:
         """Note that a step has changed. The transcript has seen it before."""
         is_step = isinstance(block, Step) and not block.id.startswith(NOTED_STEP)
-        if is_step and self._transcript.unsaved and (self._writer is None or self._writer.done()):
+        if is_step and self.transcript.unsaved and (self._writer is None or self._writer.done()):
             self._writer = asyncio.create_task(self._write(), name=f"steps-{self._job.run}")
 
     async def _write(self) -> None:
-        while self._transcript.unsaved:
+        while self.transcript.unsaved:
             await asyncio.sleep(WRITE_SECONDS)
             try:
                 await self._store.run(self.save, durable=False)
@@ -44,7 +47,7 @@ class StepJournal:
 
     def save(self, execute: Execute) -> None:
         """Store the steps that have changed."""
-        if changed := self._transcript.take_unsaved():
+        if changed := self.transcript.take_unsaved():
             run_steps.save_steps(execute, self._job.conversation, changed)
 
     async def close(self) -> None:
@@ -64,7 +67,7 @@ class StepJournal:
         live.begun_steps = tuple(step for step in inner if step.id in running and step.parent in running)
         if self._job.answers or not self._job.resumed:  # the earlier run of a question shows them
             return
-        self._transcript.recall_steps(stored)
+        self.transcript.recall_steps(stored)
         live.feed.thoughts = tuple(step for each in stored if (step := step_of(each)).id.startswith(THINKING_STEP))
         for step in inner:
             gone = step.id in running and step.parent not in running

@@ -130,7 +130,7 @@ class TurnEnd:
         final = artifacts.make_final(view, collected)
         clean, asked = work.clean or not work.begun, bool(work.questions.asked)
         ending = RunEnding(state, tuple(asks), work.title, clean, asked, work.account.has_ledger)
-        return RunResult(ending, final, collected, before, work.title_text, work.transcript)
+        return RunResult(ending, final, collected, before, work.title_text, work.journal.transcript)
 
     async def _recall_attempts(self, live: RunningTurn, work: TurnState) -> None:
         """Add to the transcript, and to the steps of the final, what earlier attempts of the run did."""
@@ -139,7 +139,7 @@ class TurnEnd:
             if job.resumed:
                 keys = {each.key for each in job.messages}
                 blocks = with_thoughts(await work.agent.recall(job.conversation, keys), live.feed.thoughts)
-                work.transcript.recall(blocks)
+                work.journal.transcript.recall(blocks)
                 if not job.answers:  # else an earlier run did them
                     work.view.steps = {b.id: b for b in blocks if isinstance(b, Step)} | work.view.steps
         except Exception:  # then the transcript has this attempt only

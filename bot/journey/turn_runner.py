@@ -30,7 +30,6 @@ from bot.journey.running_turn import (
 )
 from bot.journey.step_journal import StepJournal
 from bot.journey.task_sandboxes import TaskSandboxes
-from bot.journey.transcript import TranscriptRecorder
 from bot.journey.turn_end import TurnEnd
 from bot.journey.turn_part import MakeTurnPart
 from bot.journey.turn_state import TurnState
@@ -130,18 +129,13 @@ class TurnRunner:
         inspector = UploadInspector(sandbox, agent.sees_pictures, voice, account.meter, self._parser)
         accepts = self._current.config.uploads
         uploads = Attachments(self._store, job.conversation, folder, limits, accepts, inspector=inspector)
-        transcript = TranscriptRecorder(job)
-        live.feed.add_reader(transcript.add)
-        journal = StepJournal(self._store, job, transcript)
-        live.feed.add_reader(journal.add)
+        journal = StepJournal(self._store, job, live.feed)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._current)
         permissions = TurnPermissions(self._store, self._current, job)
         ask = StoredLiveQuestions(account, live, steering, limits, permissions)
         own = TaskSandboxes(self._provider, self._folders, job.conversation, folder)
         parts = [make(job, account) for make in self._parts]
-        return TurnState(
-            agent, limits, account, uploads, steering, live.feed.view, transcript, journal, ask, own, sandbox, parts
-        )
+        return TurnState(agent, limits, account, uploads, steering, live.feed.view, journal, ask, own, sandbox, parts)
 
     async def _run_agent(self, live: RunningTurn, work: TurnState) -> None:
         job = live.job

@@ -34,7 +34,6 @@ class TurnState:
     uploads: Attachments
     steering: StoredSteering
     view: View
-    transcript: TranscriptRecorder
     journal: StepJournal
     questions: StoredLiveQuestions
     task_sandboxes: TaskSandboxes

@@ -95,3 +95,4 @@ class RunEnding:
     clean: bool = True  # the checkpoint holds nothing unfinished
     asked: bool = False  # questions were asked while the turn worked
     has_ledger: bool = True  # calls may be in the tool ledger
+    has_steps: bool = True  # steps may be in the journal

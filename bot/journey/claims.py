@@ -432,7 +432,7 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
     audit.record(execute, event)
     if ending.has_ledger or not job.fresh:
         tool_calls.forget_calls(execute, job.conversation)
-    if ending.state is not RunState.WAITING:  # the answer to its question goes on with its steps
+    if ending.state is not RunState.WAITING and (ending.has_steps or not job.fresh):  # an answer goes on with its steps
         run_steps.forget_steps(execute, job.conversation)
     return parts
 

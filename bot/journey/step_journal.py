@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from functools import partial
 
 from agent.blocks import NOTED_STEP, THINKING_STEP, Block, Step
@@ -13,6 +14,7 @@ from bot.journey.running_turn import RunningTurn
 from bot.journey.transcript import TranscriptRecorder, step_of
 from bot.storage import run_steps
 from bot.storage.database import Database, Execute, StorageError
+from bot.storage.transcripts import TranscriptEntry
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,7 @@ class StepJournal:
 
     def __init__(self, store: Database, job: ClaimedRun, feed: RunFeed) -> None:
         self.transcript = TranscriptRecorder(job)
+        self.has_steps = False  # some may be stored
         self._store = store
         self._job = job
         self._writer: asyncio.Task[None] | None = None
@@ -39,16 +42,21 @@ class StepJournal:
     async def _write(self) -> None:
         while self.transcript.unsaved:
             await asyncio.sleep(WRITE_SECONDS)
+            changed, self.transcript.unsaved, self.has_steps = self.transcript.unsaved, {}, True
             try:
-                await self._store.run(self.save, durable=False)
+                await self._store.run(partial(self._save, steps=changed), durable=False)
             except StorageError as error:  # a restart then shows less; the turn itself has lost nothing
+                self.transcript.unsaved = changed | self.transcript.unsaved
                 log.warning("turn.steps_not_saved reason=%s", error)
                 return
 
     def save(self, execute: Execute) -> None:
-        """Store the steps that have changed."""
-        if changed := self.transcript.take_unsaved():
-            run_steps.save_steps(execute, self._job.conversation, changed)
+        """Store the steps that have changed, in a unit of work of the caller, which ends the turn here."""
+        self._save(execute, self.transcript.unsaved)
+
+    def _save(self, execute: Execute, steps: Mapping[str, TranscriptEntry]) -> None:
+        if steps:
+            run_steps.save_steps(execute, self._job.conversation, [*steps.values()])
 
     async def close(self) -> None:
         """Write no more."""

@@ -45,11 +45,6 @@ class TranscriptRecorder:
         if entry.kind is EntryKind.STEP and entry != before:
             self.unsaved[entry.item] = entry
 
-    def take_unsaved(self) -> list[TranscriptEntry]:
-        """Return the steps that have changed since the last call."""
-        changed, self.unsaved = [*self.unsaved.values()], {}
-        return changed
-
     def recall_steps(self, stored: Iterable[TranscriptEntry]) -> None:
         """Add the steps of sub-agents that an interrupted attempt of this run did; know when its other steps were."""
         for entry in stored:

@@ -129,7 +129,8 @@ class TurnEnd:
         collected = await artifacts.add_long_calls(collected, view.asks, run_folder(self._data_dir, job.run))
         final = artifacts.make_final(view, collected)
         clean, asked = work.clean or not work.begun, bool(work.questions.asked)
-        ending = RunEnding(state, tuple(asks), work.title, clean, asked, work.account.has_ledger)
+        kept = {"has_ledger": work.account.has_ledger, "has_steps": work.journal.has_steps}
+        ending = RunEnding(state, tuple(asks), work.title, clean, asked, **kept)
         return RunResult(ending, final, collected, before, work.title_text, work.journal.transcript)
 
     async def _recall_attempts(self, live: RunningTurn, work: TurnState) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.test_page import DONE, OpenPage, browser, page
 from tests.e2e.test_probes import address_of
-from tests.e2e.test_subagents import WAIT, finish_work, task
+from tests.e2e.test_subagents import WAIT, task
 from tests.fakes.server import until
 from tests.support.service_process import ask, bash
 
@@ -23,19 +23,19 @@ BEGUN = (
 async def test_steps_of_sub_agents_before_a_crash_are_shown_again_and_go_on(page: OpenPage, bubblewrap: None) -> None:
     service, tab = await page()
     port = address_of(service).rpartition(":")[2]
-    await tab.send(ask(steps=[{"calls": [task("works", steps=[bash("echo first"), WAIT], text="worked")]}], text="all"))
+    work = task("works", steps=[bash("echo first"), WAIT], text="worked " * 150, tok_ms=100)
+    await tab.send(ask(steps=[{"calls": [work]}], text="all"))
     await until(lambda: service.rows(BEGUN), 30, "both steps of the sub-agent")
     service.configure({"http": {"listen": f"127.0.0.1:{port}"}})
     await service.restart()
     await tab.eval("location.reload()")
-    await tab.until("document.querySelector('.steps .inner li.running')", 60)
+    await tab.until("document.querySelector('.steps .inner li.failed')", 60)
+    assert service.rows("SELECT count(*) FROM transcript WHERE parent<>''") == [(0,)], "the turn goes on"
     await tab.eval(OPEN_ALL)
-    begun = [["done", "bash: echo first"], ["running", f"bash: {WAIT['calls'][0]['args']['command']}"]]
-    begun[1][1] = begun[1][1].replace("/mnt/user-data/", "")
-    assert await tab.eval(INNER) == begun
-    await finish_work(service)
-    await tab.until(DONE)
-    done = [begun[0], ["failed", begun[1][1]]]  # a command of which nobody knows what it did is not run again
+    waited = WAIT["calls"][0]["args"]["command"].replace("/mnt/user-data/", "")
+    done = [["done", "bash: echo first"], ["failed", f"bash: {waited}"]]  # of which nobody knows what it did
+    assert await tab.eval(INNER) == done
+    await tab.until(DONE, 60)
     assert await tab.eval(INNER) == done
     await service.quiet()
     await tab.eval("location.reload()")

@@ -1,7 +1,7 @@
 """Load packages that libraries import, and a service hardly ever uses, when something uses them.
 
 Each imports some hundred modules in its `__init__`, for types that generated code names in annotations only: together
-21 MB and a tenth of the time of a start. Their modules that are imported by name load as ever; the rest of such a
+21 MB. Their modules that are imported by name load as ever; the rest of such a
 package loads with the first use of another of its names. `importlib.util.LazyLoader` would load all of a package as
 soon as one of its modules is imported.
 """

@@ -157,7 +157,7 @@ class FakeModel(LocalServer):
                 return await self._stream(request, body, script, usage, entry)
             except ConnectionError:
                 entry.gone = True
-                raise
+                return cut(request)
         return self._whole(body, script, usage, entry)
 
     def _whole(self, body: Json, script: Answer, usage: Json, entry: Request) -> web.Response:

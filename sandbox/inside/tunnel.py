@@ -24,7 +24,7 @@ HEADER = struct.Struct(">BII")
 HELLO, OPEN, DATA, END, CLOSE, PASSED = range(6)
 WINDOW = 1 << 18
 CHUNK_BYTES = 1 << 15
-MAX_CONNECTIONS = 128
+MAX_CONNECTIONS = 32  # of one sandbox: each takes two descriptors of the host, the tunnel's and the proxy's
 
 Read = Callable[[], Awaitable[bytes]]
 Write = Callable[[bytes], Awaitable[None]]

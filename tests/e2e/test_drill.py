@@ -86,7 +86,7 @@ def write_configuration(folder: Path, address: str, **more: object) -> Path:
         "limits": {"attempts": 4},
         "mcp": {"servers": [{"name": "tickets", "url": f"http://{address}/mcp"}]},
         "traces": {"endpoint": f"http://{address}/v1/traces"},
-        "audit": {"days": 30, "push": {"url": f"http://{address}/audit"}},
+        "audit": {"days": 30, "push": {"url": f"https://{address}/audit"}},
         "backup": {"to": str(folder / "archives"), "every_hours": 6},
         **more,
     }  # fmt: skip

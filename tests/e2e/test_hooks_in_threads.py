@@ -12,7 +12,6 @@ from tests.fakes import hook_payloads
 from tests.fakes.model import Answer
 from tests.fakes.model_script import text_of
 from tests.fakes.server import Json
-from tests.support.service_process import ask
 from tests.support.thread_talk import PLATFORMS, TOPIC, ThreadTalk
 from tests.unit.bot.test_hook_endpoint import SIGNATURES
 
@@ -47,8 +46,7 @@ async def test_the_thread_knows_what_a_hook_posted_in_it_once_and_after_a_kill(t
         assert "🔔 Hook “script: " in await talk.shows("db-7")
         await service.quiet()
         await service.restart()
-        talk.say(f"which ones? {ask(text='These.')}")
-        await talk.shows("These.")
+        await talk.say_and_read("which ones?")
         await service.quiet()
         assert talk.last_words("which ones?").count("Hosts db-7 and db-9 are slow.") == 1
         assert talk.count("🔔 Hook “script: ") == 1

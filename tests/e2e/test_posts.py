@@ -110,8 +110,7 @@ async def test_what_is_posted_beside_a_thread_survives_a_kill_at_three_moments(t
         for words in posts:
             if words != "Count the tickets":  # the proposal has these words, too
                 assert talk.count(words) == 1, words
-        talk.say(f"which ones? {ask(text='These.')}")
-        await talk.shows("These.")
+        await talk.say_and_read("which ones?")
         await talk.service.quiet()
         told = talk.last_words("which ones?")
         for words, origin in posts.items():

@@ -37,8 +37,7 @@ async def test_the_thread_knows_what_was_posted_in_it_once_and_after_a_kill(tmp_
         await talk.shows("⏰ Stretch your legs")
         await talk.service.quiet()
         await talk.service.restart()
-        talk.say(f"which ones? {ask(text='These.')}")
-        await talk.shows("These.")
+        await talk.say_and_read("which ones?")
         await talk.service.quiet()
         told = talk.last_words("which ones?")
         posts = ["The market is large", "three errors", "Count the tickets", "Stretch your legs"]

@@ -79,6 +79,11 @@ class ThreadTalk:
         calls = [each for each in self.model.requests() if each.tools]
         return [each for each in calls if any(words in text_of(message) for message in each.messages)][-1]
 
+    async def say_and_read(self, words: str) -> None:
+        """Say words, and wait for the answer, which is not in the words, since a console echoes them."""
+        self.say(f"{words} {ask(text='Answered.').replace('Answered', chr(92) + 'u0041nswered')}")
+        await self.shows("Answered.")
+
     def last_words(self, words: str) -> str:
         """Return what the last model call that answers these words has of the people, in order."""
         return "\n".join(text_of(each) for each in self.last_request(words).messages if each["role"] == "user")

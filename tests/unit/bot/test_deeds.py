@@ -306,6 +306,7 @@ OPERATIONS: Mapping[str, tuple[dict[str, Any], str]] = {  # what the command lin
     "backup": ({"file": "saved.tar.gz"}, "backup"),
     "note": ({"command": "export"}, "command"),
     "drill.note": ({"figures": {"lost": 0, "left_out": "disk"}, "passed": True}, "drill"),
+    "channel.keep": ({"channel": "wechat", "kept": {"token": "t"}}, "command"),
     "skills.note": ({"action": "disable", "skill": "minutes", "result": "done"}, "skill"),
 }
 READING = {"dead.list", "pair.list", "key.list", "export", "forget.look", "why", "trace"}

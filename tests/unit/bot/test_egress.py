@@ -46,6 +46,7 @@ def test_every_channel_with_an_address_is_in_the_list_with_what_its_platform_nam
             "relay_url": "https://relay.corp:8443",
             "relay_key": "abcdefghijk",
         },
+        "wechat": {"person": "o9cq80-abc@im.wechat"},
     }
     with_address = {
         name
@@ -60,6 +61,7 @@ def test_every_channel_with_an_address_is_in_the_list_with_what_its_platform_nam
         *(("discord.com", 443), ("gateway.discord.gg", 443), ("*.discord.gg", 443), ("cdn.discordapp.com", 443)),
         *(("media.discordapp.net", 443), ("open.feishu.cn", 443), ("*.feishu.cn", 443)),
         *(("graph.facebook.com", 443), ("lookaside.fbsbx.com", 443), ("relay.corp", 8443)),
+        *(("ilinkai.weixin.qq.com", 443), ("*.weixin.qq.com", 443), ("novac2c.cdn.weixin.qq.com", 443)),
         *(("openws.work.weixin.qq.com", 443), ("*.myqcloud.com", 443)),
         *(("api.dingtalk.com", 443), ("oapi.dingtalk.com", 443), ("*.dingtalk.com", 443), ("*.aliyuncs.com", 443)),
     }

@@ -96,7 +96,7 @@ def test_each_sentence_of_the_page_is_used_and_there() -> None:
 # What only a program can get wrong: the page does not send it.
 OF_PROGRAMS = {
     *("bad_body", "bad_cursor", "bad_idempotency_key", "bad_json", "bad_query", "bad_signature"),
-    *("bad_thread", "bad_thumb", "broken_body", "busy"),
+    *("bad_thread", "bad_thumb", "broken_body", "busy", "foreign_user"),
     *("exists", "expectation_failed", "method_not_allowed", "no_key", "not_json", "too_long"),
 }
 ROOT = Path(__file__).parents[3]

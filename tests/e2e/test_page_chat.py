@@ -177,7 +177,7 @@ async def test_the_model_is_chosen_from_the_menu_also_before_the_first_message(p
     await tab.send(ask(text="with effort"))
     await tab.until(f"{DONE} && document.body.innerText.includes('with the effort')")
     assert service.rows("SELECT model, effort FROM conversations") == [("main", "high")]
-    assert await tab.count(".bubble") == 1, "nobody wrote a command"
+    await tab.until("document.querySelectorAll('.bubble').length === 1", what="one message: nobody wrote a command")
 
 
 def tasks(*works: str) -> list[dict[str, object]]:

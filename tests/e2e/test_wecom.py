@@ -23,6 +23,7 @@ async def test_an_answer_goes_on_in_its_message_after_a_kill(tmp_path: Path) -> 
     async with ThreadTalk.open(tmp_path, "wecom") as talk:
         talk.say(ask(text="word " * 60 + "end", delay_ms=50))
         await until(lambda: "word word" in "\n".join(talk.visible()), 30, "a part of the answer")
+        await until(lambda: talk.service.rows("SELECT 1 FROM posts WHERE sent=1"), 30, "the record of its message")
         await talk.service.kill()
         await talk.service.start()
         await talk.shows("end", seconds=40)

@@ -103,7 +103,8 @@ async def test_a_list_that_is_drawn_anew_keeps_the_keyboard_and_a_drawer_keeps_t
     assert await tab.eval("document.activeElement === document.querySelector('.threads a')")
     await tab.call("Emulation.setTouchEmulationEnabled", enabled=True)
     await tab.resize(390, 780, mobile=True)
-    await tab.until("matchMedia('(pointer: coarse)').matches")
+    gone = "getComputedStyle(document.querySelector('#sidebar')).visibility === 'hidden'"
+    await tab.until(f"matchMedia('(pointer: coarse)').matches && {gone}", what="the list to have slid away")
     await tab.click(".menu")
     await tab.until("document.activeElement.id === 'sidebar'", what="the list without a keyboard over it")
     await tab.press("Escape")

@@ -1,9 +1,8 @@
 """Load packages that libraries import, and a service hardly ever uses, when something uses them.
 
 Each imports some hundred modules in its `__init__`, for types that generated code names in annotations only: together
-21 MB. Their modules that are imported by name load as ever; the rest of such a
-package loads with the first use of another of its names. `importlib.util.LazyLoader` would load all of a package as
-soon as one of its modules is imported.
+21 MB. Their modules that are imported by name load as ever; the rest of such a package loads with the first use of
+another of its names. `importlib.util.LazyLoader` would load all of a package as soon as one of its modules is imported.
 """
 
 from __future__ import annotations

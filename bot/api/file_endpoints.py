@@ -102,19 +102,15 @@ class FileEndpoints:
 def _find_file(execute: Execute, caller: Caller, id: str, data_dir: Path) -> tuple[WebFileRow, Path | None]:
     """Return a file, and its copy where it is on its way: the row of a file is there before its bytes."""
     row, named = web_files.find_file(execute, id, caller.author.id), web_files.parse_run_file(id)
+    file = undelivered_file(execute, data_dir, *named) if named else None
+    if row:
+        return row, file.path if file else None
     if not named:
-        if row is None:
-            raise not_found("file")
-        return row, None
-    run, number = named
-    if row is None:
-        _found, _row, thread = read_models.read_run(execute, caller, run)
-    file = undelivered_file(execute, data_dir, run, number)
-    if row is None and file is not None:
-        row = WebFileRow(id, f"{thread}", caller.author.id, file.name, file.size, file.caption, time.time())
-    if row is None:
         raise not_found("file")
-    return row, file.path if file else None
+    _found, _row, thread = read_models.read_run(execute, caller, named[0])
+    if file is None:
+        raise not_found("file")
+    return WebFileRow(id, f"{thread}", caller.author.id, file.name, file.size, file.caption, time.time()), file.path
 
 
 def _headers(row: WebFileRow, *, inline: bool, framed: bool) -> dict[str, str]:

@@ -42,13 +42,13 @@ class StepJournal:
     async def _write(self) -> None:
         while self.transcript.unsaved:
             await asyncio.sleep(WRITE_SECONDS)
-            changed, self.transcript.unsaved, self.has_steps = self.transcript.unsaved, {}, True
+            changed, self.has_steps = dict(self.transcript.unsaved), True
             try:
                 await self._store.run(partial(self._save, steps=changed), durable=False)
             except StorageError as error:  # a restart then shows less; the turn itself has lost nothing
-                self.transcript.unsaved = changed | self.transcript.unsaved
                 log.warning("turn.steps_not_saved reason=%s", error)
                 return
+            self.transcript.note_saved(changed)
 
     def save(self, execute: Execute) -> None:
         """Store the steps that have changed, in a unit of work of the caller, which ends the turn here."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -44,6 +44,12 @@ class TranscriptRecorder:
         self._entries[entry.item] = entry
         if entry.kind is EntryKind.STEP and entry != before:
             self.unsaved[entry.item] = entry
+
+    def note_saved(self, steps: Mapping[str, TranscriptEntry]) -> None:
+        """Note that the journal has these steps, as far as they have not changed since."""
+        for item, entry in steps.items():
+            if self.unsaved[item] is entry:
+                del self.unsaved[item]
 
     def recall_steps(self, stored: Iterable[TranscriptEntry]) -> None:
         """Add the steps of sub-agents that an interrupted attempt of this run did; know when its other steps were."""

@@ -1,1 +1,1 @@
-"""What ends: retention, forgetting a person, exports of what is stored of them."""
+"""End what is stored: retention, forgetting a person, and exports of what is stored of them."""

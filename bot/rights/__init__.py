@@ -1,1 +1,1 @@
-"""Who may do what, and how far that reaches: access, roles, rules, approvals, rates."""
+"""Decide who may do what, and how far that reaches: access, roles, rules, approvals, rates."""

@@ -1,1 +1,1 @@
-"""What every part of the process uses: jobs, loops, folders, log."""
+"""Serve every part of the process: jobs, loops, folders, log."""

@@ -1,4 +1,4 @@
-"""What a check of the configuration, or of what it names, finds."""
+"""Say what a check of the configuration, or of what it names, finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the configuration says about folders and sandboxes, for whoever opens them: the service or a check."""
+"""Read the settings of folders and sandboxes, for whoever opens them: the service or a check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every change of a schedule needs, whoever makes it: its owner, a page, or an offboarding."""
+"""Do what every change of a schedule needs, whoever makes it: its owner, a page, or an offboarding."""
 
 from __future__ import annotations
 

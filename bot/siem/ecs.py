@@ -52,15 +52,17 @@ def parse_row(row: AuditRow) -> dict[str, Any] | None:
 
 def describe_damage(row: AuditRow) -> dict[str, Any]:
     """Return a row that cannot be read, as it is: what comes after it goes out, too."""
+    about = {"event.kind": "alert", "event.category": ["intrusion_detection"], "event.action": "audit.damaged"}
+    return _envelope(row, datetime.now(UTC)) | about | {"event.outcome": "failure"}
+
+
+def _envelope(row: AuditRow, at: datetime) -> dict[str, Any]:
+    """Return what every row has: which one it is, and its bytes, over which the chain goes."""
     return {
-        "@timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "@timestamp": at.isoformat(timespec="milliseconds"),
         "ecs.version": ECS_VERSION,
         "event.id": str(row.seq),
         "event.sequence": row.seq,
-        "event.kind": "alert",
-        "event.category": ["intrusion_detection"],
-        "event.action": "audit.damaged",
-        "event.outcome": "failure",
         "event.hash": row.hash.hex(),
         "event.original": row.body.decode("utf-8", "replace"),
         "service.type": "fawn",
@@ -72,19 +74,11 @@ def describe_row(row: AuditRow, event: Mapping[str, Any], names: Mapping[str, st
     """Return a row, which says `event`; `names` says who its pseudonyms are, as far as that is known."""
     kind, result = str(event["kind"]), str(event.get("result", ""))
     who = str(event.get("who", ""))
-    found: dict[str, Any] = {
-        "@timestamp": datetime.fromtimestamp(event["at"] / 1000, UTC).isoformat(timespec="milliseconds"),
-        "ecs.version": ECS_VERSION,
-        "event.id": str(row.seq),
-        "event.sequence": row.seq,
+    found = _envelope(row, datetime.fromtimestamp(event["at"] / 1000, UTC)) | {
         "event.kind": "event",
         "event.category": [CATEGORIES.get(kind.partition(".")[0], "session")],
         "event.action": kind,
         "event.outcome": _outcome(kind, result),
-        "event.hash": row.hash.hex(),
-        "event.original": row.body.decode("utf-8", "replace"),
-        "service.type": "fawn",
-        "service.version": VERSION,
     }
     if who:
         channel, _colon, person = names.get(who, "").partition(":")

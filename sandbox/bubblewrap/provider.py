@@ -17,8 +17,6 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import orjson
@@ -30,11 +28,10 @@ from sandbox.bubblewrap.cgroup import ControlGroup, make_control_group
 from sandbox.bubblewrap.socket_dir import make_socket_dir
 from sandbox.disk.removal import remove_tree
 from sandbox.disk.safe_files import make_folders
+from sandbox.engine_pool import ConnectedPool
 from sandbox.inside.environment import HOME, SYSTEM_PATH
-from sandbox.network.http import StreamPair
 from sandbox.network.rules import SOCKET_FOLDER
 from sandbox.network.service import EgressService
-from sandbox.pool import SandboxPool
 from sandbox.processes import start_process
 from sandbox.settings import MAX_DESCRIPTORS, SOCKET_BUFFERS, SandboxSettings
 from sandbox.users import SandboxUsers, account_files
@@ -109,17 +106,17 @@ class BubblewrapSandbox(StreamSandbox):
         await asyncio.to_thread(self._group.remove)
 
 
-class BubblewrapProvider(SandboxPool[BubblewrapSandbox]):
+class BubblewrapProvider(ConnectedPool[BubblewrapSandbox]):
     """Runs sandboxes with bubblewrap. See `SandboxProvider`."""
 
     name = "bubblewrap"
     runs_commands = True
 
     def __init__(self, settings: SandboxSettings, egress: EgressService | None = None) -> None:
-        super().__init__(self._start_sandbox, self._stop_sandbox, settings.live)
-        self._settings = settings
         self._scratch = None if egress else make_socket_dir()
-        self._egress = egress or EgressService(settings.network, self._scratch or Path(), report=settings.report_egress)
+        egress = egress or EgressService(settings.network, self._scratch or Path(), report=settings.report_egress)
+        super().__init__(self._start_sandbox, self._stop_sandbox, settings.live, egress)
+        self._settings = settings
         self._starts = asyncio.Semaphore(MAX_PARALLEL_STARTS)
         self._users = SandboxUsers() if os.geteuid() == 0 else None
         self._options: list[str] | None = None
@@ -226,14 +223,8 @@ class BubblewrapProvider(SandboxPool[BubblewrapSandbox]):
             "network": SOCKET_BUFFERS,
         }
 
-    @asynccontextmanager
-    async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[StreamPair]:
-        async with self.acquire(key, folder) as sandbox, self._egress.dial(key, sandbox, port) as ends:
-            yield ends
-
     async def close(self) -> None:
         await super().close()
-        await self._egress.aclose()
         if self._scratch:
             await asyncio.to_thread(remove_tree, self._scratch)
 

@@ -11,10 +11,8 @@ import asyncio
 import hashlib
 import logging
 import os
-import secrets
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,25 +21,20 @@ from catalogue import N_, LazyText
 from sandbox.base import (
     FOLDERS,
     NO_REASON,
-    OUTPUTS,
-    UPLOADS,
     SandboxError,
     SandboxFileError,
     SandboxGone,
     SandboxUnavailable,
 )
 from sandbox.disk import safe_files
-from sandbox.disk.file_threads import run_file_work
-from sandbox.disk.removal import remove_tree
 from sandbox.docker.capabilities import limit_socket_memory, probe_engine
 from sandbox.docker.client import DockerEngine, NameTaken, NotInEngine
 from sandbox.docker.host_paths import HostPaths, find_host_paths
 from sandbox.docker.names import INSTANCE, KEY
 from sandbox.docker.spec import DockerSettings, EngineSite, container_config
 from sandbox.docker.stream import ContainerStream, wrap_socket
-from sandbox.network.http import StreamPair
+from sandbox.engine_pool import EnginePool
 from sandbox.network.service import EgressService
-from sandbox.pool import SandboxPool
 from sandbox.settings import parse_oom_kills
 from sandbox.users import SandboxUsers, account_files
 from sandbox.wire.client import StreamSandbox
@@ -83,18 +76,16 @@ class _EngineFacts:
     skills: Path | None
 
 
-class DockerProvider(SandboxPool[DockerSandbox]):
+class DockerProvider(EnginePool[DockerSandbox]):
     """Runs sandboxes as containers. See `SandboxProvider`."""
 
     name = "docker"
     runs_commands = True
 
     def __init__(self, settings: DockerSettings, egress: EgressService | None = None) -> None:
-        super().__init__(self._start_sandbox, self._stop_sandbox, settings.live)
+        egress = egress or EgressService(settings.network, settings.state / "egress", report=settings.report_egress)
+        super().__init__(self._start_sandbox, self._stop_sandbox, settings.live, egress)
         self._settings = settings
-        self._egress = egress or EgressService(
-            settings.network, settings.state / "egress", report=settings.report_egress
-        )
         self._engine = DockerEngine(settings.host)
         self._starts = asyncio.Semaphore(MAX_PARALLEL_STARTS)
         self._facts_lock = asyncio.Lock()
@@ -103,14 +94,8 @@ class DockerProvider(SandboxPool[DockerSandbox]):
 
     async def check(self) -> None:
         """Start a container that reads and writes a file of the service. Raises SandboxUnavailable with the fix."""
-        key = f"check-{secrets.token_hex(8)}"
-        folder = self._settings.state / key
         try:
-            await run_file_work(safe_files.make_folders, folder)
-            await run_file_work(safe_files.write_file, folder / "uploads", "question", b"seen")
-            async with self.acquire(key, folder) as sandbox:
-                await sandbox.write(f"{OUTPUTS}/answer", await sandbox.read(f"{UPLOADS}/question"))
-            answer = await asyncio.to_thread(safe_files.read_file, folder / "outputs", "answer", 100)
+            is_same = await self._exchange_file(self._settings.state)
         except SandboxFileError as error:
             text = N_("A container does not see Fawn's files ({error}): the Docker engine must run on this machine.")
             raise SandboxUnavailable(text, error=error) from error
@@ -121,26 +106,9 @@ class DockerProvider(SandboxPool[DockerSandbox]):
             raise
         except SandboxError as error:
             raise SandboxUnavailable(N_("No container can be started: {error}"), error=error) from error
-        finally:
-            await self.destroy(key)
-            await run_file_work(remove_tree, folder)
-        if answer != b"seen":
+        if not is_same:
             text = N_("A container reads other content than Fawn wrote: is the data of Fawn on a local disk?")
             raise SandboxUnavailable(text)
-
-    @asynccontextmanager
-    async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[StreamPair]:
-        async with self.acquire(key, folder) as sandbox, self._egress.dial(key, sandbox, port) as ends:
-            yield ends
-
-    async def reap(self, idle: float) -> list[str]:
-        """See `SandboxProvider.reap`. The idle time of a previous process's container begins when it is first seen."""
-        keys = await super().reap(idle)
-        try:
-            return keys + await self._reap_leftovers(idle)
-        except SandboxError as error:
-            log.warning("sandbox.reap %s", error)
-            return keys
 
     async def _reap_leftovers(self, idle: float) -> list[str]:
         now = time.monotonic()
@@ -155,7 +123,6 @@ class DockerProvider(SandboxPool[DockerSandbox]):
 
     async def close(self) -> None:
         await super().close()
-        await self._egress.aclose()
         await self._engine.close()
 
     async def _engine_facts(self) -> _EngineFacts:

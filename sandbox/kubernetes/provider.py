@@ -13,19 +13,15 @@ import contextlib
 import hashlib
 import logging
 import os
-import secrets
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from catalogue import N_, LazyText, list_items
 from sandbox.base import (
     FOLDERS,
     NO_REASON,
-    OUTPUTS,
-    UPLOADS,
     SandboxError,
     SandboxFileError,
     SandboxGone,
@@ -33,8 +29,7 @@ from sandbox.base import (
     ShellCommand,
 )
 from sandbox.disk import safe_files
-from sandbox.disk.file_threads import run_file_work
-from sandbox.disk.removal import remove_tree
+from sandbox.engine_pool import EnginePool
 from sandbox.kubernetes.access import find_access
 from sandbox.kubernetes.client import ClusterRefused, Json, KubernetesClient
 from sandbox.kubernetes.egress import EgressTunnel
@@ -50,9 +45,7 @@ from sandbox.kubernetes.spec import (
     with_limits,
 )
 from sandbox.kubernetes.stream import PodStream
-from sandbox.network.http import StreamPair
 from sandbox.network.service import EgressService
-from sandbox.pool import SandboxPool
 from sandbox.settings import parse_oom_kills
 from sandbox.users import account_files
 from sandbox.wire.client import StreamSandbox
@@ -99,7 +92,7 @@ class _Cluster:
     root: Path  # where the claim is mounted
 
 
-class KubernetesProvider(SandboxPool[KubernetesSandbox]):
+class KubernetesProvider(EnginePool[KubernetesSandbox]):
     """Runs sandboxes as pods. See `SandboxProvider`."""
 
     name = "kubernetes"
@@ -108,11 +101,9 @@ class KubernetesProvider(SandboxPool[KubernetesSandbox]):
     def __init__(
         self, settings: KubernetesSettings, egress: EgressService | None = None, end_seconds: float = END_SECONDS
     ) -> None:
-        super().__init__(self._start_sandbox, self._stop_sandbox, settings.live)
+        egress = egress or EgressService(settings.network, settings.state / "egress", report=settings.report_egress)
+        super().__init__(self._start_sandbox, self._stop_sandbox, settings.live, egress)
         self._settings, self._end_seconds = settings, end_seconds
-        self._egress = egress or EgressService(
-            settings.network, settings.state / "egress", report=settings.report_egress
-        )
         self._starts = asyncio.Semaphore(MAX_PARALLEL_STARTS)
         self._lock = asyncio.Lock()
         self._cluster: _Cluster | None = None
@@ -161,25 +152,15 @@ class KubernetesProvider(SandboxPool[KubernetesSandbox]):
             raise SandboxUnavailable(N_("The persistent volume claim {name} has lost its volume."), name=name)
 
     async def _check_pod(self, cluster: _Cluster) -> None:
-        key = f"check-{secrets.token_hex(8)}"
-        folder = self._settings.state / key
         try:
-            await run_file_work(safe_files.make_folders, folder)
-            await run_file_work(safe_files.write_file, folder / "uploads", "question", b"seen")
-            async with self.acquire(key, folder) as sandbox:
-                await sandbox.write(f"{OUTPUTS}/answer", await sandbox.read(f"{UPLOADS}/question"))
-                await self._check_isolation(cluster, sandbox)
-            answer = await asyncio.to_thread(safe_files.read_file, folder / "outputs", "answer", 100)
+            is_same = await self._exchange_file(self._settings.state, partial(self._check_isolation, cluster))
         except SandboxFileError as error:
             text = N_(
                 "A pod does not see Fawn's files ({error}): is `sandbox.kubernetes.claim` the claim that is mounted at"
                 " {path}?"
             )
             raise SandboxUnavailable(text, error=error, path=str(cluster.root)) from error
-        finally:
-            await self.destroy(key)
-            await run_file_work(remove_tree, folder)
-        if answer != b"seen":
+        if not is_same:
             raise SandboxUnavailable(N_("A pod reads other content than Fawn wrote: both must mount the same volume."))
 
     async def _check_isolation(self, cluster: _Cluster, sandbox: KubernetesSandbox) -> None:
@@ -195,20 +176,6 @@ class KubernetesProvider(SandboxPool[KubernetesSandbox]):
             raise SandboxUnavailable(text, address=f"{host}:{port}")
 
     # ------------------------------------------------------------ the pool
-
-    @asynccontextmanager
-    async def dial(self, key: str, folder: Path, port: int) -> AsyncIterator[StreamPair]:
-        async with self.acquire(key, folder) as sandbox, self._egress.dial(key, sandbox, port) as ends:
-            yield ends
-
-    async def reap(self, idle: float) -> list[str]:
-        """See `SandboxProvider.reap`. The idle time of a previous process's pod begins when it is first seen."""
-        keys = await super().reap(idle)
-        try:
-            return keys + await self._reap_leftovers(idle)
-        except SandboxError as error:
-            log.warning("sandbox.reap %s", error)
-            return keys
 
     async def _reap_leftovers(self, idle: float) -> list[str]:
         now, cluster = time.monotonic(), await self._find_cluster()
@@ -227,7 +194,6 @@ class KubernetesProvider(SandboxPool[KubernetesSandbox]):
 
     async def close(self) -> None:
         await super().close()
-        await self._egress.aclose()
         if self._cluster:
             await self._cluster.watch.close()
             await self._cluster.client.close()

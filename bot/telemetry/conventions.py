@@ -176,4 +176,6 @@ def _value(value: Any) -> dict[str, Any]:
         return {"boolValue": value}
     if isinstance(value, int):
         return {"intValue": str(value)}
-    return {"doubleValue": value} if isinstance(value, float) else {"stringValue": str(value)}
+    if isinstance(value, float):  # seconds: a clock's digits below the nanosecond are noise
+        return {"doubleValue": round(value, 9)}
+    return {"stringValue": str(value)}

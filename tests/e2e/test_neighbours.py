@@ -13,7 +13,7 @@ import pytest
 
 from bot.service.data_dir import conversation_folder as folder_of
 from tests.e2e.conftest import Start
-from tests.e2e.test_docker import DOCKER, engine  # noqa: F401  a fixture
+from tests.e2e.test_docker import DOCKER, engine, results  # noqa: F401  a fixture
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
@@ -131,15 +131,16 @@ async def test_thousands_of_links_in_outputs_give_one_short_answer(
 
 
 async def test_many_deep_folders_in_outputs_do_not_delay_the_answer(
-    telegram: FakeTelegram, start: Start, sandbox: dict[str, Any]
+    telegram: FakeTelegram, model: FakeModel, start: Start, sandbox: dict[str, Any]
 ) -> None:
     service = await start(sandbox=sandbox)
     wide = (
         f"import os\nfor i in range(250):\n    os.chdir('{OUT}')\n"
-        "    for part in (str(i), *'d' * 60): os.mkdir(part); os.chdir(part)"
+        "    for part in (str(i), *'d' * 60): os.mkdir(part); os.chdir(part)\nprint('all of them')"
     )
     await asked(telegram, JANE, "made folders", python(wide))
     await service.quiet()
+    assert "all of them" in results(model)[-1]
     (answer,) = said(telegram, JANE)
     assert "there are more than 10,000 files and folders" in answer
     (length,) = service.rows("SELECT sum(length(path) + length(stamp)) FROM outputs")[0]

@@ -49,7 +49,7 @@ async def test_threads_runs_and_streams(start: Start) -> None:
         created: list[Any] = []
         kinds, text = list[str](), ""
         stream = client.runs.stream(
-            id, "fawn", input=said(ask(text=WORDS, tok_ms=5)), stream_mode=ALL, on_run_created=created.append
+            id, "fawn", input=said(ask(text=WORDS, tok_ms=60)), stream_mode=ALL, on_run_created=created.append
         )
         async for part in stream:
             kinds.append(part.event)

@@ -118,14 +118,16 @@ class Tab:
     async def click(self, selector: str, index: int = 0) -> None:
         """Click with the mouse in the middle of a visible part, once it has stopped moving."""
         find = f"document.querySelectorAll({json.dumps(selector)})[{index}]"
-        await self.until(f"{find}?.checkVisibility()", what=f"{selector} to be visible")
         middle = (
-            f"(() => {{ const e = {find}; e.scrollIntoView({{block: 'nearest'}}); const r = e.getBoundingClientRect();"
-            " return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+            f"(() => {{ const e = {find}; if (!e?.checkVisibility()) return;"
+            " e.scrollIntoView({block: 'nearest'});"
+            " const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
-        place = None
-        while place != (place := await self.eval(middle)):
+        before, place = None, await self.eval(middle)
+        while not place or place != before:
+            await self.until(f"{find}?.checkVisibility()", what=f"{selector} to be visible")
             await asyncio.sleep(0.1)  # several frames
+            before, place = place, await self.eval(middle)
         for kind in ("mousePressed", "mouseReleased"):
             await self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
 

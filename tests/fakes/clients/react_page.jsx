@@ -8,12 +8,14 @@ const asked = new URLSearchParams(location.search);
 function Chat() {
   const [text, setText] = useState("");
   const [thread, setThread] = useState(asked.get("thread"));
+  const [run, setRun] = useState("");
   const stream = useStream({
     apiUrl: asked.get("api"),
     apiKey: asked.get("key"),
     assistantId: "fawn",
     threadId: thread,
     onThreadId: setThread,
+    onCreated: ({ runId }) => setRun(runId),
   });
   const send = (event) => {
     event.preventDefault();
@@ -41,6 +43,7 @@ function Chat() {
       {stream.isLoading && <button id="stop" onClick={() => stream.stop()}>Stop</button>}
       <output id="state">{stream.isLoading ? "loading" : stream.isThreadLoading ? "reading" : "idle"}</output>
       <output id="thread">{thread}</output>
+      <output id="run">{run}</output>
       <output id="error">{stream.error && String(stream.error)}</output>
       <form onSubmit={send}>
         <input id="text" value={text} onChange={(event) => setText(event.target.value)} />

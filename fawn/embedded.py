@@ -17,7 +17,7 @@ from bot.config.source import ConfigSource
 from bot.rights.access import LOCAL_CHANNEL
 from bot.startup import platform_connectors
 from bot.storage.api_keys import THREADS
-from bot.storage.database import DataLock
+from bot.storage.data_lock import ServiceLock
 from channels.console import ConsoleSettings, person_name
 
 ANY_PORT = "127.0.0.1:0"
@@ -35,7 +35,7 @@ async def serving(file: Path | None) -> AsyncIterator[tuple[str, str]]:
     config = load_config(file)
     config = config if config.http.listen else replace(config, http=replace(config.http, listen=ANY_PORT))
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with DataLock(config.data_dir):
+    with ServiceLock(config.data_dir, seconds=0):  # its caller has a loop, which must not wait
         app = App(config, platform_connectors(config), ConfigSource(file))
         running = asyncio.create_task(app.run(take_signals=False), name="fawn")
         try:

@@ -181,15 +181,6 @@ def test_compose_gives_the_engine_to_nothing_but_the_proxy() -> None:
     }
 
 
-def test_nothing_is_asked_in_compose_before_the_service_listens() -> None:
-    """Until then `fawn ask` is a service of its own, beside which that of the container cannot start."""
-    asked = r"docker compose up -d([^\n]*?)(?:&&|\n)\s*docker compose exec service fawn ask"
-    for name in ("compose.yaml", "docs/operations.md"):
-        starts = re.findall(asked, (ROOT / name).read_text("utf-8"))
-        assert starts, name
-        assert all("--wait" in words for words in starts), name
-
-
 def test_compose_ships_settings_that_can_be_used() -> None:
     config = load_config(ROOT / "packaging/container.yaml", {})
     assert (config.http.listen, config.channels) == ("127.0.0.1:8080", ())

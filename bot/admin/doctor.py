@@ -20,7 +20,7 @@ from agent.foreign_text import printable_text
 from agent.imports import import_in_thread
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
-from bot.admin.local_checks import check_data_dir, check_machine, check_parsers, check_secret_files, guarded, is_served
+from bot.admin.local_checks import check_data_dir, check_machine, check_parsers, check_secret_files, guarded
 from bot.admin.network_checks import check_network
 from bot.admin.service_checks import (
     MCP_SERVER,
@@ -42,6 +42,7 @@ from bot.service.log import Redactor
 from bot.service.model_discovery import name_models
 from bot.service.sandbox_setup import folders, sandbox_settings
 from bot.service.stored_secrets import check_encryption, token_folder
+from bot.storage.data_lock import is_held
 from catalogue import N_, _, join_sentences, list_items, localized
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
@@ -108,7 +109,7 @@ def _list_checks(config: Config) -> list[Check]:
 
 async def _check_base(config: Config) -> list[Finding]:
     """Check what needs no network, and the sandbox."""
-    served = is_served(config.data_dir)
+    served = is_held(config.data_dir)
     data_dir = await asyncio.to_thread(guarded, "data_dir", partial(check_data_dir, config.data_dir, served=served))
     found = [
         Finding("ok", _("configuration"), config.source),

@@ -14,7 +14,6 @@ from agent.models.settings import ModelSettings
 from bot.admin.doctor import check_channel, check_model, render_finding
 from bot.admin.first_answers import Answers, Question
 from bot.admin.first_files import FirstFiles, Section
-from bot.admin.local_checks import is_served
 from bot.admin.model_trial import choose_model
 from bot.admin.service_client import call_service
 from bot.admin.setup import (
@@ -23,6 +22,7 @@ from bot.admin.setup import (
     SetupStopped,
     bound_command,
     connect_account,
+    is_served,
     variables_of,
     welcome_first_person,
 )

@@ -22,7 +22,6 @@ from bot.config.loader import secret_texts
 from bot.config.schema import Config
 from bot.service.data_dir import open_to_others
 from bot.service.findings import Finding
-from bot.storage.database import DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault, check_revisions, head_revision, schema_revision
 from catalogue import _, join_sentences, localized
 
@@ -142,20 +141,6 @@ def warn_of_full_disk(data_dir: Path) -> None:
     """Log a disk that is nearly full. Blocks."""
     if full := judge_disk(data_dir):
         log.warning("disk.low what=%s", full.text)
-
-
-def is_served(data_dir: Path) -> bool:
-    """Return whether another process runs a service on `data_dir`.
-
-    Do not call it in the process that holds the lock: closing a descriptor of the file would release it (fcntl(2)).
-    """
-    if not (data_dir / "lock").exists():
-        return False
-    try:
-        with DataLock(data_dir):
-            return False
-    except DataDirLocked:
-        return True
 
 
 def _check_prompt(config: Config) -> Finding:

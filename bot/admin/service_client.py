@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,16 @@ from urllib.parse import quote
 import orjson
 
 from bot.http.socket_path import reachable
+from bot.storage.data_lock import is_held, is_service_waiting
 from catalogue import N_, _, current_language
 
 NO_SERVICE = N_("no Fawn is running on {data_dir}: check `data_dir` or --config")
+SILENT = N_("another process works there, but does not answer. Stop it first.")
 OTHER_VERSION = N_("the running Fawn answered something else: it is of another version, so restart it")
 BROKE_OFF = N_("the connection to the running Fawn ended before it answered")
 BLOCK_BYTES = 1 << 20  # of events, read at once
+START_SECONDS = 60.0  # in which a process that holds data_dir listens, or ends
+POLL_SECONDS = 0.05
 ENDED_ERRORS = (OSError, ValueError, http.client.HTTPException)  # ValueError: a socket that was closed meanwhile
 
 
@@ -60,6 +65,33 @@ class _Connection(http.client.HTTPConnection):
         if self._opened:
             with contextlib.suppress(OSError):  # it has ended
                 self._opened.shutdown(socket.SHUT_RDWR)
+
+
+def await_service(data_dir: Path) -> bool:
+    """Wait while data_dir is held and nobody listens there: a service starts, or a command works.
+
+    Returns whether a service listens; else data_dir is free. Raises NotRunning after a minute. Blocks. Do not call it
+    in a process that holds a lock on data_dir.
+    """
+    end = time.monotonic() + START_SECONDS
+    while is_held(data_dir):
+        if not is_service_waiting(data_dir) and _listens(data_dir):  # else that one listens soon
+            return True
+        if time.monotonic() > end:
+            raise NotRunning(_(SILENT))
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def _listens(data_dir: Path) -> bool:
+    connection = _Connection(data_dir)
+    try:
+        connection.connect()
+    except (NotRunning, *ENDED_ERRORS):
+        return False
+    finally:
+        _end(connection)
+    return True
 
 
 async def call_service(data_dir: Path, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

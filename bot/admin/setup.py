@@ -23,8 +23,9 @@ from bot.admin.doctor import check_channel, render_finding
 from bot.admin.env_file import set_variables
 from bot.admin.operations import Answer
 from bot.admin.qr_code import draw_code
-from bot.admin.service_client import NotRunning, call_service
+from bot.admin.service_client import NotRunning, await_service, call_service
 from bot.admin.terminal import LOOK_SECONDS, QuestionVoid, ask, confirm, confirm_while, say
+from bot.cli.exit_codes import GAVE_WAY
 from bot.config.document import ConfigFault
 from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config
 from bot.config.schema import ChannelConfig, Config
@@ -321,7 +322,10 @@ def _running_service(
 
     It gets first what it is to keep for the channel: only the service knows the key that seals it.
     """
-    if (report := _call(data_dir, "status")) is not None:
+    report = _call(data_dir, "status")
+    if report is None and is_served(data_dir):
+        report = _call(data_dir, "status")
+    if report is not None:
         _hand_over(options.channel, data_dir, kept, None)
         if not kept or options.channel not in report["channels"]:
             say(_("Fawn is running here. Restart it now, so that it reads the new values."))
@@ -329,7 +333,7 @@ def _running_service(
         yield None
         return
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    command = bound_command("run", options.file)
+    command = bound_command("run", options.file, "--gives-way")
     with (data_dir / LOG_NAME).open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -345,6 +349,14 @@ def _running_service(
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def is_served(data_dir: Path) -> bool:
+    """Return whether a service listens, once none starts there any more. Raises SetupStopped."""
+    try:
+        return await_service(data_dir)
+    except NotRunning as error:
+        raise SetupStopped(str(error)) from None
 
 
 def _hand_over(channel: str, data_dir: Path, kept: Mapping[str, str], process: subprocess.Popen[bytes] | None) -> None:
@@ -434,7 +446,7 @@ def _decide(request: _Request, holds: Callable[[], bool]) -> _Rights:
 
 def _look(data_dir: Path, operation: str, process: subprocess.Popen[bytes] | None, **arguments: Any) -> Answer | None:
     """Ask the service; None while it starts. Raises SetupStopped if ours has ended."""
-    if process and process.poll() is not None:
+    if process and process.poll() not in (None, GAVE_WAY):  # after that, the other service is asked
         lines = (data_dir / LOG_NAME).read_text("utf-8", "replace").splitlines()[-SHOWN_LOG_LINES:]
         raise SetupStopped("\n".join([_("Fawn has ended:"), *lines]))
     return _call(data_dir, operation, **arguments)

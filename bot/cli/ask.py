@@ -36,22 +36,25 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _ask(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.console.client import NO_ANSWER, AskError, answer_for_script, ask_own_service
+    from bot.console.client import AskError, ServiceSilent, answer_for_script, ask_own_service
+    from bot.storage.data_lock import DataLock
 
     if arguments.url:
         return _ask_elsewhere(arguments, config)
     source = service.config_source(config, arguments, log_to_file=True)
 
     def serve(asking: Any) -> int:
-        def run(runner: asyncio.Runner) -> int:
-            return runner.run(ask_own_service(service.make_app(runner, config, {}, source), asking))
+        lock = DataLock(config.data_dir)
 
-        return service.with_data_dir(config, run, source)
+        def run(runner: asyncio.Runner) -> int:
+            return runner.run(ask_own_service(service.make_app(runner, config, {}, source), asking, lock.is_wanted))
+
+        return service.with_data_dir(config, run, source, lock)
 
     try:
         return answer_for_script(config, arguments, serve)
     except AskError as error:
-        return fail(error, TAKEN if str(error) == _(NO_ANSWER) else CONFIG)
+        return fail(error, TAKEN if isinstance(error, ServiceSilent) else CONFIG)
 
 
 def _ask_elsewhere(arguments: argparse.Namespace, config: Config) -> int:

@@ -8,6 +8,7 @@ from agent.foreign_text import printable_text
 from catalogue import localized
 
 OK, FAULT, CONFIG, TAKEN, NOT_RUNNING = 0, 1, 2, 3, 4
+GAVE_WAY = 75  # a command's service ended for another one, which goes on with its work (EX_TEMPFAIL, sysexits.h)
 INTERRUPTED = 130  # by Ctrl-C, as shells say
 
 

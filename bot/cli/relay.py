@@ -16,14 +16,14 @@ from catalogue import _
 def _run(_arguments: argparse.Namespace, config: Config) -> int:
     from bot.relay.server import serve_relay
     from bot.service.log import set_up_logging
-    from bot.storage.database import DataDirLocked, DataLock
+    from bot.storage.data_lock import DataDirLocked, ServiceLock
 
     if not config.relay.sources:
         text = _("nobody may post here → name who in `relay: {sources: …}`; docs/relay.md shows how")
         return fail(text, CONFIG)
     try:
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with DataLock(config.data_dir):
+        with ServiceLock(config.data_dir):
             set_up_logging(config.log, secret_texts(config), None)
             asyncio.run(serve_relay(config))
     except DataDirLocked as error:

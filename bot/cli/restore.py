@@ -11,7 +11,7 @@ from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import FAULT, OK, TAKEN, fail
 from bot.config.schema import Config
 from bot.service.stored_secrets import KeyUnknown, sealer_of
-from bot.storage.database import DataDirLocked, DataLock
+from bot.storage.data_lock import DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault
 from catalogue import _, ngettext
 from sandbox.disk.unpacking import UnpackRefused

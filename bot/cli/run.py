@@ -7,13 +7,17 @@ from functools import partial
 
 from bot.cli import service
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import CONFIG, TAKEN, fail
+from bot.cli.exit_codes import CONFIG, FAULT, TAKEN, fail
 from bot.config.schema import Config
-from catalogue import _
+from catalogue import _, localized
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gives-way", action="store_true", help=argparse.SUPPRESS)  # to a service that starts
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.storage.database import DataDirLocked
+    from bot.storage.data_lock import DataDirBusy, DataDirLocked, DataLock
 
     if not config.channels and not config.http.listen and service.stdin_is_empty():
         return fail(_nothing_to_serve(config), CONFIG)
@@ -21,7 +25,13 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
     console = "console" in connects
     try:
         source = service.config_source(config, arguments, log_to_file=console)
-        return service.with_data_dir(config, partial(service.run_app, config, connects, source, banner=console), source)
+        run = partial(service.run_app, config, connects, source, banner=console)
+        if arguments.gives_way:
+            own = DataLock(config.data_dir)
+            return service.with_data_dir(config, partial(run, is_wanted=own.is_wanted), source, own)
+        return service.with_data_dir(config, run, source, service.service_lock(config))
+    except DataDirBusy as error:  # a supervisor starts it again
+        return fail(f"{config.data_dir}: {localized(error)}", FAULT)
     except DataDirLocked as error:
         return fail(
             _(
@@ -42,4 +52,4 @@ def _nothing_to_serve(config: Config) -> str:
     return f"{text}{hints}"
 
 
-COMMAND = ConfiguredCommand(_run, accounts=True)
+COMMAND = ConfiguredCommand(_run, _add_arguments, accounts=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import shutil
 import stat
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.models.settings import AgentConfigError
-from bot.cli.exit_codes import CONFIG, FAULT, fail
+from bot.cli.exit_codes import CONFIG, FAULT, GAVE_WAY, fail
 from bot.config.http import DemoHttpConfig
 from bot.config.loader import has_desktop, secret_texts
 from bot.config.schema import Config
@@ -27,12 +28,15 @@ from sandbox.base import SandboxUnavailable
 
 if TYPE_CHECKING:  # not before the configuration is known to be without faults: that answer comes at once
     from bot.app import App
+    from bot.storage.data_lock import DataLock, ServiceLock
 
 SWITCH_SECONDS = 0.0005  # after which a thread that computes lets the event loop go on; Python has 5 ms
 
 
-def with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source: ConfigSource) -> int:
-    """Run a service that owns data_dir. Raises DataDirLocked."""
+def with_data_dir(
+    config: Config, run: Callable[[asyncio.Runner], int], source: ConfigSource, lock: DataLock | ServiceLock
+) -> int:
+    """Run a service while it holds data_dir. Raises DataDirLocked."""
     import uvloop
 
     from bot.admin.local_checks import check_machine, warn_of_full_disk
@@ -40,13 +44,12 @@ def with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source: 
     from bot.service.crashes import reporting_crashes
     from bot.service.data_dir import close_to_others
     from bot.service.descriptors import raise_descriptor_limit
-    from bot.storage.database import DataLock
     from bot.storage.migrate import DatabaseFault
 
     with ExitStack() as stack:
         try:
             config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            stack.enter_context(DataLock(config.data_dir))
+            stack.enter_context(lock)
         except OSError as error:
             return fail(_("data_dir cannot be used: {error}", error=error), FAULT)
         log.set_up_logging(config.log, secret_texts(config), source.log_file)
@@ -68,6 +71,18 @@ def with_data_dir(config: Config, run: Callable[[asyncio.Runner], int], source: 
             return fail(error, FAULT)
 
 
+def service_lock(config: Config) -> ServiceLock:
+    """Return the lock of a service, which says in its log when it waits for a command."""
+    from bot.service.log import set_up_logging
+    from bot.storage.data_lock import ServiceLock
+
+    def say() -> None:
+        set_up_logging(config.log, secret_texts(config), None)  # not to the file, to which the command writes
+        logging.getLogger(__name__).warning("data_dir.waits — a command works on it; this start goes on when it ends")
+
+    return ServiceLock(config.data_dir, say)
+
+
 def config_source(config: Config, arguments: argparse.Namespace, *, log_to_file: bool) -> ConfigSource:
     """Return where the service reads its configuration again, and where its log goes."""
     file = Path(arguments.config) if arguments.config else None
@@ -75,9 +90,18 @@ def config_source(config: Config, arguments: argparse.Namespace, *, log_to_file:
 
 
 def run_app(
-    config: Config, connects: dict[str, Any], source: ConfigSource, runner: asyncio.Runner, *, banner: bool
+    config: Config,
+    connects: dict[str, Any],
+    source: ConfigSource,
+    runner: asyncio.Runner,
+    *,
+    banner: bool,
+    is_wanted: Callable[[], bool] | None = None,
 ) -> int:
-    """Run the service until it is stopped, after its first lines on a terminal; return the exit code."""
+    """Run the service until it is stopped, after its first lines on a terminal; return the exit code.
+
+    That of a command ends where another service `is_wanted`, with GAVE_WAY.
+    """
     if banner and has_terminal() and is_first_try(config):
         config = replace(config, http=DemoHttpConfig.on_loopback(opens=has_desktop()))
     app = make_app(runner, config, connects, source)
@@ -88,7 +112,18 @@ def run_app(
 
             text = wrap_text(text, shutil.get_terminal_size().columns)
         print(text, file=sys.stdout if has_terminal() else sys.stderr, flush=True)
-    return runner.run(app.run())
+    return runner.run(_run_until_wanted(app, is_wanted) if is_wanted else app.run())
+
+
+async def _run_until_wanted(app: App, is_wanted: Callable[[], bool]) -> int:
+    from bot.console.client import stop_when_wanted
+
+    leaving = asyncio.create_task(stop_when_wanted(app, is_wanted), name="leaving")
+    try:
+        code = await app.run()
+        return GAVE_WAY if leaving.done() else code
+    finally:
+        leaving.cancel()
 
 
 def is_first_try(config: Config) -> bool:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from bot.admin.operations import Answer, NotFound, Operations
-from bot.admin.service_client import NotRunning, call_service
+from bot.admin.service_client import NotRunning, await_service, call_service
 from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.parser import USAGE
 from bot.config.schema import Config
 from bot.service.stored_secrets import KeyUnknown, sealer_of
-from bot.storage.database import Database, DataDirLocked, DataLock
+from bot.storage.data_lock import DataDirLocked, DataLock
+from bot.storage.database import Database
 from bot.storage.migrate import DatabaseFault, prepare_databases
 from catalogue import _, localized
 from sandbox.disk.folders import ConversationFolders
@@ -52,15 +53,21 @@ class OperationFailed(Exception):
 async def ask_service(config: Config, operation: str, arguments: dict[str, Any]) -> Answer:
     """Run an operation in the service or, if none runs, on the database. Raises OperationFailed."""
     try:
-        try:
-            answer = await call_service(config.data_dir, operation, arguments)
-        except NotRunning:
-            answer = await _run_directly(config, operation, arguments)
-    except (DataDirLocked, DatabaseFault, KeyUnknown, NotFound) as error:
+        answer = await _ask_or_run(config, operation, arguments)
+    except (DataDirLocked, NotRunning, DatabaseFault, KeyUnknown, NotFound) as error:
         raise OperationFailed(localized(error)) from error
     if "error" in answer:
         raise OperationFailed(answer["error"])
     return answer
+
+
+async def _ask_or_run(config: Config, operation: str, arguments: dict[str, Any]) -> Answer:
+    try:
+        return await call_service(config.data_dir, operation, arguments)
+    except NotRunning:
+        if await asyncio.to_thread(await_service, config.data_dir):  # it was starting, or another command has ended
+            return await call_service(config.data_dir, operation, arguments)
+        return await _run_directly(config, operation, arguments)
 
 
 def note_command(config: Config, name: str) -> None:

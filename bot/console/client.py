@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.messages import Attachment
-from bot.admin.service_client import NotRunning, attach_console
-from bot.cli.exit_codes import INTERRUPTED
+from bot.admin.service_client import POLL_SECONDS, START_SECONDS, NotRunning, attach_console, await_service
+from bot.cli.exit_codes import GAVE_WAY, INTERRUPTED, OK
 from bot.config.schema import Config
-from bot.storage.database import DataDirLocked
+from bot.storage.data_lock import DataDirLocked
 from catalogue import N_, _, current_language
 from channels import console
 from channels.console.ask import AskView
@@ -30,8 +30,7 @@ from channels.console.view import ConsoleView, Look
 if TYPE_CHECKING:  # a console that attaches does not need the service's modules
     from bot.app import App
 
-START_SECONDS = 15.0  # in which a service that holds data_dir opens its control socket
-POLL_SECONDS = 0.02
+WANTED_SECONDS = 0.2  # between two looks whether a service waits for data_dir
 MAX_PIPED_CHARS = 50_000  # more is sent as a file
 STOP_SECONDS = 30.0  # in which a request that took too long is stopped
 RETRY_SECONDS = 0.2  # before `fawn ask` turns to the next service
@@ -40,7 +39,6 @@ PIPE_SECONDS = 1.0  # in which a pipe has data, or is ignored
 PIPE_SILENT = N_(
     "Nothing came from the pipe in a second, so I go without it. To wait for it, add the word - (a minus)."
 )
-NO_ANSWER = N_("another process works there, but does not answer. Stop it first.")
 ATTACHED = N_("Attached to the running Fawn. Leaving does not stop it.")
 ENDED = N_("The connection to Fawn ended, because it was stopped. What you sent last may not be answered.")
 
@@ -55,14 +53,19 @@ class Hello:
     interactive: bool
 
     async def attach(self, view: ConsoleView, connected: Callable[[], None] = lambda: None) -> bool:
-        """Connect a view until it or the service ends. Returns False if the service broke off. Raises NotRunning."""
+        """Connect a view until it or the service ends. Returns False if the service broke off.
+
+        Raises NotRunning, and ConnectionRefusedError where it takes no console.
+        """
         end = time.monotonic() + START_SECONDS
         arguments = {"person": self.person, "topic": self.topic, "interactive": self.interactive}
         while True:
             try:
                 attached = await attach_console(self.data_dir, arguments)
                 break
-            except ConnectionError as error:  # it refused this console, as a service of another version may
+            except ConnectionRefusedError:  # as a service of another version does
+                raise
+            except ConnectionError as error:  # it ends
                 await view.write(str(error), Look.FAULT)
                 return False
             except NotRunning:  # it is starting or stopping
@@ -82,9 +85,12 @@ async def attach_chat(data_dir: Path, settings: console.ConsoleSettings, place: 
         if view.is_interactive:
             await view.write(_(ATTACHED), Look.HINT)
         hello = Hello(data_dir, console.person_name(settings), place.topic, view.is_interactive)
-        if whole := await hello.attach(view):
-            return whole
-        await view.write(_(ENDED), Look.FAULT)
+        try:
+            if whole := await hello.attach(view):
+                return whole
+            await view.write(_(ENDED), Look.FAULT)
+        except ConnectionRefusedError as error:
+            await view.write(str(error), Look.FAULT)
     return False
 
 
@@ -107,6 +113,10 @@ class AskError(Exception):
     """`fawn ask` cannot ask; the text says why."""
 
 
+class ServiceSilent(AskError):
+    """What holds data_dir does not answer."""
+
+
 def answer_for_script(config: Config, arguments: argparse.Namespace, serve: Callable[[Any], int]) -> int:
     """Ask the running service, or one of our own that `serve` runs; print the answer and return the exit code.
 
@@ -117,15 +127,24 @@ def answer_for_script(config: Config, arguments: argparse.Namespace, serve: Call
     asking = partial(ask, config.data_dir, settings, place, view, arguments.timeout)
     while not view.ended:  # a service that is stopping accepts nothing: then the next one is asked
         try:
-            if code := serve(asking):
+            code = serve(asking)
+            if code not in (OK, GAVE_WAY):
                 return code
         except DataDirLocked:
-            try:
-                asyncio.run(asking())
-            except NotRunning:
-                raise AskError(_(NO_ANSWER)) from None
+            code = _ask_service_there(config.data_dir, asking)
+        view.go_on(elsewhere=code == GAVE_WAY)
         time.sleep(0 if view.ended else RETRY_SECONDS)
     return 0 if view.print_answer(as_json=arguments.json) else 1
+
+
+def _ask_service_there(data_dir: Path, asking: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Ask the service that works on data_dir, as soon as it listens. Raises AskError."""
+    try:
+        if await_service(data_dir):
+            asyncio.run(asking())
+    except NotRunning as error:
+        raise ServiceSilent(str(error)) from None
+    return OK
 
 
 def make_ask_view(
@@ -178,7 +197,7 @@ async def ask(
     seconds: float,
     connected: Callable[[], None] = lambda: None,
 ) -> None:
-    """Ask the service in `data_dir`. Raises NotRunning.
+    """Ask the service in `data_dir`. Raises NotRunning, and AskError where it takes no console.
 
     After the seconds of `--timeout` (0: without end) the view has the request stopped, and waits for its end.
     """
@@ -186,14 +205,18 @@ async def ask(
     try:
         async with asyncio.timeout(seconds + STOP_SECONDS if seconds else None):
             await hello.attach(view, connected)
+    except ConnectionRefusedError as error:
+        raise AskError(str(error)) from None
     except TimeoutError:  # the service does not even stop it
         view.ended = view.timed_out = True
 
 
-async def ask_own_service(app: App, asking: Callable[..., Coroutine[Any, Any, None]]) -> int:
+async def ask_own_service(
+    app: App, asking: Callable[..., Coroutine[Any, Any, None]], is_wanted: Callable[[], bool]
+) -> int:
     """Run a service until it has answered, also others who attached meanwhile. Ctrl-C stops the turn.
 
-    Returns 0, or 130 after Ctrl-C.
+    Returns 0, 130 after Ctrl-C, or GAVE_WAY where a service `is_wanted` that resumes what this one has begun.
     """
     service = asyncio.create_task(app.run(), name="service")
     interrupted = False
@@ -207,13 +230,33 @@ async def ask_own_service(app: App, asking: Callable[..., Coroutine[Any, Any, No
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupt)
 
     task = asyncio.create_task(asking(connected), name="ask")
-    await asyncio.wait({service, task}, return_when=asyncio.FIRST_COMPLETED)
-    ending = asyncio.create_task(app.stop_when_idle(), name="stop")  # a service that could not start is never idle
+    leaving = asyncio.create_task(stop_when_wanted(app, is_wanted), name="leaving")
+    await asyncio.wait({service, task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    gives_way = leaving.done() and not task.done()
+    if task.done():  # else the service has ended, or ends
+        leaving = asyncio.create_task(_leave(app, leaving), name="stop")
     await asyncio.wait({service})
-    for each in (task, ending):
+    for each in (task, leaving):
         each.cancel()
-    outcomes = await asyncio.gather(service, task, ending, return_exceptions=True)
+    outcomes = await asyncio.gather(service, task, leaving, return_exceptions=True)
     for outcome in outcomes:  # why the service could not run, before what followed from it
         if isinstance(outcome, Exception):
             raise outcome
-    return INTERRUPTED if interrupted else service.result()
+    return INTERRUPTED if interrupted else GAVE_WAY if gives_way else service.result()
+
+
+async def _leave(app: App, wanted: asyncio.Task[None]) -> None:
+    """Stop a service that has answered: when it is idle, or at once where another one waits."""
+    idle = asyncio.create_task(app.stop_when_idle(), name="idle")
+    try:
+        await asyncio.wait({idle, wanted}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in (idle, wanted):
+            each.cancel()
+
+
+async def stop_when_wanted(app: App, is_wanted: Callable[[], bool]) -> None:
+    """Stop a command's service as SIGTERM does, as soon as a service waits for its data_dir."""
+    while not is_wanted():  # noqa: ASYNC110 — another process says it, by a lock
+        await asyncio.sleep(WANTED_SECONDS)
+    app.stop()

@@ -8,9 +8,7 @@ wrote is woken (`wake_ups.py`).
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
-import os
 import re
 import sqlite3
 import time
@@ -27,9 +25,8 @@ import aiosqlite
 from agent.context import Execute
 from bot.storage import upkeep
 from bot.storage.wake_ups import Written, create_triggers
-from catalogue import N_, LocalizedError
 
-__all__ = ["DataDirLocked", "DataLock", "Database", "Execute", "Row", "StatementError", "StorageError", "savepoint"]
+__all__ = ["Database", "Execute", "Row", "StatementError", "StorageError", "savepoint"]
 
 log = logging.getLogger(__name__)
 
@@ -74,15 +71,6 @@ class StorageError(Exception):
 
 class StatementError(Exception):
     """The database refuses this statement or its values. Every retry would fail: the fault is the caller's."""
-
-
-class DataDirLocked(LocalizedError):
-    """Another process already works on this data_dir."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            N_("Another process already works on this data_dir. Stop it first, or give this one its own data_dir.")
-        )
 
 
 class Database:
@@ -433,28 +421,3 @@ def savepoint(execute: Execute, name: str) -> Iterator[None]:
         raise
     finally:
         execute(f"RELEASE {name}", {})
-
-
-class DataLock:
-    """Lock data_dir for one process: an exclusive lock on its `lock` file, which the kernel releases at the end.
-
-    It is a record lock (fcntl) because a child, forked right before a kill, would still hold an flock.
-    """
-
-    def __init__(self, data_dir: Path) -> None:
-        self._path = data_dir / "lock"
-        self._fd = -1
-
-    def __enter__(self) -> DataLock:
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # POSIX allows both
-            os.close(self._fd)
-            raise DataDirLocked from None
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self._fd)

@@ -13,7 +13,7 @@ from catalogue import N_, _
 from channels.base import OutgoingFile, parse_command_text
 from channels.console.files import save_download
 from channels.console.plain import progress_lines
-from channels.console.session import NO_ACCESS
+from channels.console.session import NO_ACCESS, SERVICE_ENDS
 from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, strip_controls
 
 QUESTION_OPEN = N_("This is a question. Answer it with: fawn ask --continue {name} ANSWER")
@@ -45,6 +45,7 @@ class AskView(ConsoleView):
         self._printed: set[str] = set()
         self.ended = False
         self.final: FinalReply | None = None
+        self._resumes = False  # another service is asked for the answer to what is stored
         self.timed_out = False  # the request was stopped
         self.files: list[str] = []
 
@@ -72,6 +73,8 @@ class AskView(ConsoleView):
         self.ended = self.ended or busy
 
     async def write(self, text: str, look: Look = Look.PLAIN) -> None:
+        if text == _(SERVICE_ENDS):  # the next one is asked
+            return
         self.ended = self.ended or text == _(NO_ACCESS)
         self._say(text, always=look is Look.FAULT)
 
@@ -90,6 +93,18 @@ class AskView(ConsoleView):
         self.files.append(path)
         self._say(_("File: {path}", path=path))
         return path
+
+    def go_on(self, *, elsewhere: bool) -> None:
+        """Prepare for the next service: it takes the message if none has stored it, or goes on with what one began.
+
+        `elsewhere`: the last one ended for another one, which resumes its turns.
+        """
+        stored = self.ended
+        self._sent = stored
+        if elsewhere and stored and self.final is None and not self._resumes:
+            self._resumes, self.ended = True, False
+        elif self._resumes:
+            self.ended = True
 
     def _say(self, text: str, *, always: bool = False) -> None:
         if always or not self._quiet:

@@ -14,7 +14,7 @@ from agent.skills.errors import SkillError
 from bot.admin.doctor import run_checks
 from bot.cli.program import command_line_parser
 from bot.config.schema import Config, SandboxConfig
-from bot.storage.database import DataDirLocked
+from bot.storage.data_lock import DataDirLocked
 from bot.storage.migrate import DatabaseFault
 from catalogue import N_, LazyText, _, join_sentences, localized, use_language
 from sandbox.base import SandboxUnavailable

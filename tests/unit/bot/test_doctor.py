@@ -31,7 +31,7 @@ from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.config.team import ApprovalRule, RoleConfig, TeamConfig
 from bot.service.findings import Finding
 from bot.service.model_discovery import name_models
-from bot.storage.database import DataLock
+from bot.storage.data_lock import DataLock
 from bot.storage.migrate import prepare_databases
 from channels import telegram
 from sandbox.network.preview import PreviewSettings
@@ -55,7 +55,7 @@ def bot(base_url: str, token: str = TOKEN, access: AccessConfig = AccessConfig()
 
 HOLD_LOCK = """
 import sys, pathlib
-from bot.storage.database import DataLock
+from bot.storage.data_lock import DataLock
 with DataLock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

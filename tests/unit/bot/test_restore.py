@@ -20,7 +20,8 @@ import pytest
 from bot.admin.operations import Operations
 from bot.admin.restore import RestoreRefused, restore_backup
 from bot.cli.exit_codes import FAULT, OK, TAKEN
-from bot.storage.database import Database, DataLock
+from bot.storage.data_lock import DataLock
+from bot.storage.database import Database
 from bot.storage.migrate import DatabaseFault, NewerSchema, migrate_database, prepare_databases
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import make_folders

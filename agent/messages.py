@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -149,6 +150,23 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyHandle:
+    """What a platform gives with an event to answer it by, until a Unix time. Only its channel reads the token.
+
+    One `of_chat` serves every message of the bot in the chat, until an event there brings the next one.
+    """
+
+    token: str = field(repr=False)
+    until: float
+    of_chat: bool = False
+
+    @property
+    def current(self) -> str:
+        """The token; "" once it has ended."""
+        return self.token if time.time() < self.until else ""
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One platform event.
 
@@ -165,7 +183,8 @@ class Message:
     schedule) that led to this one, "" for itself, and `generation` how many steps lie between them. `resent_by` is the
     id of the person who had it repeated. `worker` is the kind of sub-agent that works on a background task.
     `bound_by` are the ids of people without whose rights the agent may not work on it. `named` are people whom its text
-    mentions by the platform's own mentions, where the text has only their names.
+    mentions by the platform's own mentions, where the text has only their names. The inbox keeps `reply_handle` apart
+    from the message, and hands it to the replies (`channels.base.SentMessages`).
     """
 
     thread: Thread
@@ -195,6 +214,7 @@ class Message:
     worker: str = ""
     bound_by: tuple[str, ...] = ()
     named: tuple[Author, ...] = ()
+    reply_handle: ReplyHandle | None = field(default=None, repr=False)
     origin: Origin = field(kw_only=True)
 
     @property
@@ -223,8 +243,8 @@ class Message:
         return self.origin is Origin.PERSON and not self.author.bot
 
     def dump(self) -> bytes:
-        """Return JSON for storage."""
-        return orjson.dumps(self)
+        """Return JSON for storage, without the handle, which is a secret."""
+        return orjson.dumps(self if self.reply_handle is None else replace(self, reply_handle=None))
 
     @classmethod
     def load(cls, data: bytes | str) -> Message:

@@ -133,6 +133,14 @@ class SentMessages(Protocol):
     @property
     def known(self) -> Sequence[SentMessage]: ...
 
+    @property
+    def reply_handle(self) -> str:
+        """The token of the handle that came with the message to answer (`Message.reply_handle`).
+
+        It is stored with the message, so it is there after a restart, too. "" where there is none, or it has ended:
+        ask for it right before it is used.
+        """
+
     async def sending(self, index: int, handle: str = "") -> None: ...
 
     async def sent(self, index: int, message_id: str) -> None: ...

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from agent.messages import Kind, Message, Unreadable
+from agent.messages import Kind, Message, ReplyHandle, Unreadable
 from channels.base import Channel, Gap, LastEvent, NotStored, Receipt, SentMessage, StateKeeper
 
 
@@ -41,13 +41,24 @@ class Rows(dict[int, str | None]):
 class Memory:
     """`channels.base.SentMessages` in memory. A second one over the same `rows` is a restarted process.
 
-    `others` are the other replies of the thread.
+    `others` are the other replies of the thread. `handle` is the one of the message that is answered.
     """
 
-    def __init__(self, key: str = "r1", rows: Rows | None = None, others: Sequence[Rows] = ()) -> None:
+    def __init__(
+        self,
+        key: str = "r1",
+        rows: Rows | None = None,
+        others: Sequence[Rows] = (),
+        handle: ReplyHandle | None = None,
+    ) -> None:
         self.key = key
         self.rows = Rows() if rows is None else rows
         self.others = others
+        self.handle = handle
+
+    @property
+    def reply_handle(self) -> str:
+        return self.handle.current if self.handle else ""
 
     @property
     def known(self) -> Sequence[SentMessage]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from agent.blocks import Approve, Ask
 from agent.checkpoint_rows import ReadState
 from agent.context import Answer
-from agent.messages import Author, Message, Origin, Requester, Thread
+from agent.messages import Author, Message, Origin, ReplyHandle, Requester, Thread
 from bot.config.team import RoleConfig
 from bot.storage.exposures import ExposureRow
 from bot.storage.states import RunState
@@ -29,6 +29,7 @@ class ClaimedRun:
     language: str  # of the requester, in which this run speaks
     started: float  # unix time of the first attempt
     reply_to: str
+    reply_handle: ReplyHandle | None  # of that message, as it is stored
     messages: tuple[Message, ...]
     answers: tuple[Answer, ...]
     model: str

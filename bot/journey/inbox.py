@@ -28,6 +28,7 @@ from bot.journey.ignored import MAY_NOT_TALK, NOT_ADDRESSED, describe_ignored, o
 from bot.rights import strangers
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.work_rights import record_refusal, refuse_work
+from bot.service.reply_handles import keep_handle
 from bot.storage import (
     audit,
     conversations,
@@ -226,6 +227,7 @@ class Inbox:
             self._reasons[event.key] = "not_addressed"
             overhear(execute, event, self._current.limits, now)
             return _ignore_event(execute, event, NOT_ADDRESSED, now)
+        keep_handle(execute, self._current.config, event)
         if (elsewhere := self._reception.redirect(execute, event, now)) is not None:
             return self._store_answer_elsewhere(execute, event, elsewhere, now)
         return self._store_addressed(execute, event, now)

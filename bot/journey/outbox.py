@@ -25,6 +25,7 @@ from agent.blocks import Final
 from agent.messages import Thread
 from agent.spans import SpanKind, inside_run, note_here, open_span
 from bot.current import Current
+from bot.journey.item_posts import item_posts
 from bot.journey.redirects import open_home, redirect_answer
 from bot.journey.settled_questions import show_settled
 from bot.journey.spelled_reply import open_reply
@@ -222,14 +223,14 @@ class Outbox:
             await self._send_files(channel, item)
             return
         if item.kind == OutboxKind.SETTLED:
-            await show_settled(self._store, channel, item)
+            await show_settled(self._store, self._current, channel, item)
             return
         reply = self._live.get(item.run) if item.run is not None and item.kind == OutboxKind.REPLY else None
         if reply is None:
             to = item.reply_to
             if item.kind == OutboxKind.PING:
                 to = await self._store.run(lambda execute: _answer_message_id(execute, item))
-            posts = await self._sent_messages(item)
+            posts = await item_posts(self._store, self._current, item, to)
             reply = open_reply(channel, item.thread, posts, to=to, asker=item.person)
             if item.run is not None and item.kind == OutboxKind.REPLY:
                 self._live[item.run] = reply
@@ -240,7 +241,9 @@ class Outbox:
         files, texts = self._outgoing_files(item), _texts_of_files(item)
         await asyncio.to_thread(_write_texts, files, texts)
         try:
-            await channel.send_files(item.thread, files, await self._sent_messages(item))
+            await channel.send_files(
+                item.thread, files, await item_posts(self._store, self._current, item, item.reply_to)
+            )
         finally:
             if texts:
                 await asyncio.to_thread(_discard_copies, files)
@@ -257,10 +260,6 @@ class Outbox:
             )
             for file in _file_entries(item)
         ]
-
-    async def _sent_messages(self, item: OutboxItem) -> sent_messages.StoredSentMessages:
-        known = await self._store.run(lambda execute: sent_messages.known_messages(execute, item.reply_key))
-        return sent_messages.StoredSentMessages(self._store, item.reply_key, item.thread, item.conversation, known)
 
     def _with_age_note(self, final: Final, item: OutboxItem) -> Final:
         """Note in a late reply that it is late."""

@@ -6,9 +6,11 @@ import logging
 from functools import partial
 
 from agent.spans import SpanKind, inside_run, note_event
+from bot.current import Current
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.null_reply import NullReply
 from bot.journey.spelled_reply import open_reply
+from bot.service.reply_handles import open_handle
 from bot.storage.database import Database
 from bot.storage.sent_messages import StoredSentMessages
 from catalogue import use_language
@@ -17,11 +19,12 @@ from channels.base import Channel, Reply
 log = logging.getLogger(__name__)
 
 
-def open_run_reply(store: Database, channel: Channel | None, job: ClaimedRun) -> Reply:
+def open_run_reply(store: Database, current: Current, channel: Channel | None, job: ClaimedRun) -> Reply:
     """Return the reply that shows this run and continues what is visible of it already."""
     if channel is None or job.is_unattended:  # nobody waits: the result is one new message
         return NullReply()
-    posts = StoredSentMessages(store, f"r{job.run}", job.thread, job.conversation, job.posted)
+    handle = open_handle(current.config, job.reply_handle)
+    posts = StoredSentMessages(store, f"r{job.run}", job.thread, job.conversation, job.posted, handle)
     posts.on_first = partial(note_event, SpanKind.SIGN, job.thread.channel)
     try:
         with use_language(job.language), inside_run(job.run, job.asked):  # the reply's tasks inherit both

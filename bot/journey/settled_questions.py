@@ -12,6 +12,8 @@ from functools import partial
 from agent.blocks import Final
 from agent.context import NO_ANSWER
 from agent.messages import Thread
+from bot.current import Current
+from bot.journey.item_posts import item_posts
 from bot.journey.spelled_reply import open_reply
 from bot.rights.known_people import call_person
 from bot.storage import outbox, sent_messages
@@ -19,7 +21,6 @@ from bot.storage import questions as stored
 from bot.storage.database import Database, Execute
 from bot.storage.outbox import OutboxItem
 from bot.storage.questions import QuestionRow
-from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import QuestionState
 from catalogue import N_, _, use_language
 from channels.base import Channel
@@ -31,11 +32,10 @@ ASKED_AGAIN = N_("↓ I ask this again below.")
 MAX_ANSWER_CHARS = 200
 
 
-async def show_settled(store: Database, channel: Channel, item: OutboxItem) -> None:
+async def show_settled(store: Database, current: Current, channel: Channel, item: OutboxItem) -> None:
     """Edit the messages that a row is about. What is gone or cannot be changed stays so. Raises TryLater."""
     for shown, id, outcome in await store.run(partial(_find_shown, item=item)):
-        known = await store.run(partial(sent_messages.known_messages, key=shown.reply_key))
-        posts = StoredSentMessages(store, shown.reply_key, shown.thread, shown.conversation, known)
+        posts = await item_posts(store, current, shown, shown.reply_to)
         with use_language(shown.language):
             reply = open_reply(channel, item.thread, posts, to=shown.reply_to, asker=shown.person)
             await reply.settle(Final.load(shown.payload), id, outcome)

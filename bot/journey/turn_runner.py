@@ -90,7 +90,7 @@ class TurnRunner:
 
     def make_reply(self, job: ClaimedRun) -> Reply:
         """Return the reply that shows this run and continues what is visible of it already."""
-        return open_run_reply(self._store, self._channel(job.thread.channel), job)
+        return open_run_reply(self._store, self._current, self._channel(job.thread.channel), job)
 
     async def run_turn(self, live: RunningTurn) -> None:
         """Run the agent, then record the end. Never raises: this is the boundary of a turn's task."""

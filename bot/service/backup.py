@@ -10,7 +10,7 @@ from typing import Any
 
 from bot.service.spool import SPOOL
 from bot.service.web_files import WEB_FILES
-from bot.storage import people, upkeep
+from bot.storage import people, reply_handles, upkeep
 from catalogue import _, ngettext
 from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work
@@ -81,6 +81,7 @@ def _remove_secrets(copy: Path, mirror: sqlite3.Connection) -> int:
     def execute(sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
         return mirror.execute(sql, values).fetchall()
 
-    if removed := people.remove_push_secrets(execute):
+    removed = people.remove_push_secrets(execute)
+    if reply_handles.remove_handles(execute) or removed:
         upkeep.overwrite_copy(copy, mirror)
     return removed

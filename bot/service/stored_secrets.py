@@ -7,7 +7,7 @@ import logging
 from agent.mcp.tokens import TokenFile, TokenFolder
 from bot.config.schema import Config
 from bot.service.findings import Check, Finding
-from bot.storage import channel_state, people
+from bot.storage import channel_state, people, reply_handles
 from bot.storage.database import Execute
 from catalogue import N_, LocalizedError, _
 from sandbox.disk.sealing import NotOpened, Sealer
@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 
 BARK = "bark"  # the purpose of a sealed Bark address
 CHANNEL = "channel"  # …of what a channel keeps
+HANDLE = "handle"  # …of a handle by which an event is answered
 
 
 class KeyUnknown(LocalizedError):
@@ -49,7 +50,7 @@ def seal_anew(execute: Execute, config: Config) -> None:
                 continue
             people.set_push_url(execute, channel, person, sealer.seal(opened, BARK))
             count += 1
-    count += _seal_states_anew(execute, sealer)
+    count += _seal_states_anew(execute, sealer) + _seal_handles_anew(execute, sealer)
     folder = TokenFolder(config.data_dir, sealer)
     count += sum(TokenFile(folder, server).seal_anew() for server in config.mcp.servers)
     if count:
@@ -66,6 +67,19 @@ def _seal_states_anew(execute: Execute, sealer: Sealer) -> int:
             log.error("secrets.not_opened what=channel name=%s reason=%s", channel, error)  # noqa: TRY400 — the reason is enough
             continue
         channel_state.write_state(execute, channel, {name: sealer.seal(opened, CHANNEL)})
+    return len(old)
+
+
+def _seal_handles_anew(execute: Execute, sealer: Sealer) -> int:
+    """Store the handles of events under the present key, and return how many; drop those of an unknown key."""
+    old = [row for row in reply_handles.list_tokens(execute) if not sealer.is_current(row[2])]
+    for chat, message, token in old:
+        try:
+            sealed = sealer.seal(sealer.open(token, HANDLE), HANDLE)
+        except NotOpened as error:
+            log.error("secrets.not_opened what=handle reason=%s", error)  # noqa: TRY400 — the reason is enough
+            sealed = ""
+        reply_handles.replace_token(execute, chat, message, sealed)
     return len(old)
 
 

@@ -66,6 +66,13 @@ CORE = (
     ),
     PersonalTable("posts", finished="created<:before"),
     PersonalTable(
+        "reply_handles",
+        ("author", "chat"),
+        "until<:now",
+        ("DELETE FROM reply_handles WHERE author=:author",),
+        shown="a key to answer with, for some hours at most",
+    ),
+    PersonalTable(
         "runs",
         ("requester", "people", "stop_by"),
         "finished IS NOT NULL AND finished<:before",

@@ -851,9 +851,19 @@ CREATE TABLE run_steps (
     PRIMARY KEY (conversation, item)
 );
 
+CREATE TABLE reply_handles (
+    chat TEXT NOT NULL,
+    message TEXT NOT NULL,
+    token TEXT NOT NULL,
+    author TEXT NOT NULL,
+    until FLOAT NOT NULL,
+    PRIMARY KEY (chat, message)
+);
+CREATE INDEX reply_handles_until ON reply_handles (until);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0113');
+INSERT INTO alembic_version VALUES ('0114');
 COMMIT;

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from agent.messages import Thread
+from agent.messages import ReplyHandle, Thread
 from bot.storage.database import Database, Execute
 from bot.storage.rows import insert_row
 from channels.base import SentMessage
@@ -23,19 +23,31 @@ class StoredSentMessages:
     """`channels.base.SentMessages` in the database. `key` is "r<run>" for a reply, "o<outbox row>" for the rest."""
 
     def __init__(
-        self, store: Database, key: str, thread: Thread, conversation: str = "", known: Sequence[SentMessage] = ()
+        self,
+        store: Database,
+        key: str,
+        thread: Thread,
+        conversation: str = "",
+        known: Sequence[SentMessage] = (),
+        handle: ReplyHandle | None = None,
     ) -> None:
         self.key = key
         self._store = store
         self._thread = thread
         self._conversation = conversation
         self._known = {posted.index: posted for posted in known}
+        self._handle = handle
         self.on_first: Callable[[], object] = bool  # called once a message is visible, where none was before
 
     @property
     def known(self) -> Sequence[SentMessage]:
         """The messages in the order of their parts; id None where the outcome of a post is unknown."""
         return [self._known[index] for index in sorted(self._known)]
+
+    @property
+    def reply_handle(self) -> str:
+        """The token of the handle of the message that is answered, while it lasts."""
+        return self._handle.current if self._handle else ""
 
     async def sending(self, index: int, handle: str = "") -> None:
         """Record a post right before it."""

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 
 import aiohttp
-import orjson
 
 from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread
@@ -36,7 +35,6 @@ from channels.shared.texts import REPEAT_MARK, choice_line
 
 MAX_UPLOAD_BYTES = 20 << 20  # open.dingtalk.com/document/development/upload-media-files
 MAX_DOWNLOAD_BYTES = 100 << 20  # ours: DingTalk names no limit
-MAX_WORKING = 1_000  # messages with the sign of work
 MAX_NAMES = 10_000
 CALL_BURST = 3
 PHOTO_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp"})
@@ -61,7 +59,6 @@ class DingTalkChannel(RobotChannel):
         super().__init__(self._api, StreamConnection(self._api), me)
         self._rate_limiter = RateLimiter(RateLimits(settings.per_reply, CALL_BURST, overall=settings.overall))
         self._names: LatestDict[str, str] = LatestDict(MAX_NAMES)  # person → name, as last seen
-        self._conversations: LatestDict[str, str] = LatestDict(MAX_WORKING)  # message → its conversation
 
     # ------------------------------------------------------------ events
 
@@ -72,7 +69,6 @@ class DingTalkChannel(RobotChannel):
             return None
         if isinstance(event, Message) and topic != CARD_TOPIC:
             self._names[event.author.id] = event.author.name
-            self._conversations[event.id] = orjson.loads(raw)["conversationId"]
         [receipt] = await self._pipeline.store_with_retries([event])
         if isinstance(event, Message) and topic == CARD_TOPIC and receipt is not Receipt.IGNORED:
             is_choice = event.kind is Kind.CLICK and receipt is Receipt.ACCEPTED
@@ -84,12 +80,10 @@ class DingTalkChannel(RobotChannel):
         await self._messenger(message.thread).send_text(text)
 
     async def _show_working(self, message: Message) -> None:
-        await self._set_reaction("reply", message.id)
+        await self._set_reaction("reply", message.id, message.reply_handle.current if message.reply_handle else "")
 
-    async def _set_reaction(self, method: str, message_id: str) -> None:
+    async def _set_reaction(self, method: str, message_id: str, conversation: str) -> None:
         """Put the sign of work on a message ("reply"), or take it off ("recall")."""
-        known = self._conversations
-        conversation = known.get(message_id) if method == "reply" else known.pop(message_id, None)
         if self._settings.reaction and conversation:
             target = {"robotCode": self._settings.robot, "openMsgId": message_id, "openConversationId": conversation}
             await self._api("POST", f"/v1.0/robot/emotion/{method}", {**target, **THINKING_REACTION})
@@ -107,7 +101,9 @@ class DingTalkChannel(RobotChannel):
         renderer = DingTalkRenderer(self._messenger(thread), posts, self._names)
 
         def take_off_reaction(final: Final) -> None:
-            self._background.start_best_effort(self._set_reaction("recall", to), f"dingtalk finished {to}")
+            self._background.start_best_effort(
+                self._set_reaction("recall", to, posts.reply_handle), f"dingtalk finished {to}"
+            )
 
         posts_again = IDEMPOTENT_POSTS if self._settings.card_template_id else 0
         scope = RateLimitScope(self._rate_limiter, thread.chat, idempotent_posts=posts_again)

@@ -5,12 +5,13 @@ Shapes: open.dingtalk.com/document/development/robot-receive-message, …/robot-
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from agent.messages import Attachment, Message, Quote, Unreadable
+from agent.messages import Attachment, Message, Quote, ReplyHandle, Unreadable
 from channels.dingtalk.api import MESSAGE_TOPIC
 from channels.shared.buttons import as_command
 from channels.shared.robot_chats import (
@@ -28,6 +29,7 @@ from channels.shared.visible_text import dicts_in
 
 NAME = "dingtalk"
 _FILES: Mapping[str, Family] = {"picture": "image", "audio": "audio", "video": "video", "file": "file"}
+HANDLE_SECONDS = 86_400.0  # ours: for so long the sign of work on a message is taken off by its conversation
 _CHAT = frozenset({"text", "richText", "chatRecord", *_FILES})
 
 Json = Mapping[str, Any]
@@ -82,6 +84,7 @@ def _parse_message(event: Json, me: RobotAccount) -> Message:
         quotes=quotes,
         reply_to=f"/{quoted}" if quoted else str(replied.get("msgId") or ""),
         to_bot=bool(quoted),
+        reply_handle=ReplyHandle(str(event["conversationId"]), time.time() + HANDLE_SECONDS),
     )
 
 

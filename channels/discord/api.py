@@ -151,6 +151,13 @@ class DiscordApi(HttpClient):
         """Edit the response of an interaction; `token` is "application/token"."""
         return await self("PATCH", f"/webhooks/{token}/messages/@original", body, interaction=True)
 
+    async def find_response(self, token: str) -> str:
+        """Return the id of the message that is the response of an interaction. Raises InteractionExpired."""
+        try:
+            return str((await self("GET", f"/webhooks/{token}/messages/@original", interaction=True))["id"])
+        except MessageMissing as error:
+            raise InteractionExpired(str(error)) from None
+
     def download_file(self, url: str) -> AsyncGenerator[bytes, None]:
         """Return the bytes behind a link in chunks. Raises TryLater, and MessageMissing when the link has expired."""
         return self.download(url, _check_link)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from dataclasses import replace
 from typing import Any
 
 from agent.blocks import APPROVAL_OPTIONS
-from agent.messages import Kind, Message
+from agent.messages import Kind, Message, ReplyHandle
 from catalogue import N_
 from channels.base import ChannelError, NotStored, Receipt, Receive
 from channels.discord.api import DiscordApi, InteractionAnswered
@@ -39,11 +41,14 @@ class Interactions:
         self._api = api
         self._tokens: ExpiringDict[str, asyncio.Future[str]] = ExpiringDict()  # by the id of the interaction
 
-    async def take_token(self, interaction: str) -> str:
-        """Return "application/token" of a deferred response, once; "" when there is none."""
+    async def take_token(self, interaction: str) -> str | None:
+        """Return "application/token" of a deferred response, once; "" when there is none.
+
+        None: this process knows nothing of the interaction; an earlier one may have deferred its response.
+        """
         token = self._tokens.get(interaction)
         if token is None:
-            return ""
+            return None
         await asyncio.wait({token}, timeout=TOKEN_TIMEOUT_SECONDS)
         taken = token.result() if token.done() else ""
         self._expect_token(interaction).set_result("")
@@ -67,6 +72,10 @@ class Interactions:
         defer = {"type": DEFER_MESSAGE if is_command else DEFER_UPDATE}
         deferred = False
         token = self._expect_token(message.id) if is_command else None
+        if is_command:
+            message = replace(
+                message, reply_handle=ReplyHandle(_response_token(event), time.time() + TOKEN_LIFETIME_SECONDS)
+            )
         storing = asyncio.ensure_future(receive([message]))
         try:
             await asyncio.wait({storing}, timeout=DEFER_AFTER_SECONDS)

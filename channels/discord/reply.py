@@ -70,6 +70,7 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
         self._interactions = interactions
         self._thread = thread
         self._key = posts.key
+        self._posts = posts
         self._to = to
         self._wide: set[str] = set()  # messages that consist of components: they never get a `content` again
         self.posted = asyncio.Event()  # a message has ended the typing indicator
@@ -129,9 +130,10 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
 
     async def post(self, part: DiscordMessage, index: int, replaced: str) -> str:
         body = message_body(part)
-        if index == 0 and (token := await self._interactions.take_token(self._to)):
+        if index == 0:
             try:
-                return self._note_posted(await self._api.edit_response(token, body))
+                if token := await self._response_token():
+                    return self._note_posted(await self._api.edit_response(token, body))
             except InteractionExpired:
                 log.debug("discord.expired interaction=%s", self._to)  # a normal post follows
         nonce = post_nonce(self._thread, self._key, index, f"{self._to} {replaced}")
@@ -154,6 +156,16 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
             except ChannelError as error:
                 log.debug("discord.explain reason=%s", error)
         return posted
+
+    async def _response_token(self) -> str:
+        """Return the token of the response that this reply fills; "" for a normal post.
+
+        Where an earlier process deferred it, the message that Discord shows is this reply's unless another one has it.
+        """
+        token = await self._interactions.take_token(self._to)
+        if token is not None or not (handle := self._posts.reply_handle):
+            return token or ""
+        return handle if await self._posts.adopt(0, [await self._api.find_response(handle)]) else ""
 
     def _note_posted(self, answer: Json) -> str:
         """Return the id of a message that Discord shows."""
@@ -205,7 +217,8 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
             return ""
         if self._threads.has_no_thread(self._thread):
             return self._thread.topic
-        to = self._to if self._to.isdecimal() and not self._interactions.is_interaction(self._to) else ""
+        is_interaction = self._posts.reply_handle or self._interactions.is_interaction(self._to)
+        to = self._to if self._to.isdecimal() and not is_interaction else ""
         return to if part.mention or channel_id == self._thread.chat else ""
 
 

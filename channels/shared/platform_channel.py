@@ -40,6 +40,7 @@ class FilePost:
     key: str  # of the SentMessages
     index: int
     is_repeat: bool
+    reply_handle: str  # of the SentMessages, right before the post
 
 
 class PlatformChannel(ABC):
@@ -94,7 +95,8 @@ class PlatformChannel(ABC):
             for file in group:
                 check_outgoing_file(file, rules.max_bytes, self._http.platform, empty=rules.empty)
             uploads = [await self._upload(thread, file) for file in group]
-            post = FilePost(group, uploads, posts.key, index, is_repeat=known is not None)
+            is_repeat = known is not None
+            post = FilePost(group, uploads, posts.key, index, is_repeat, posts.reply_handle)
             await post_once(
                 posts,
                 lambda: self._post_files(thread, post),

@@ -140,13 +140,9 @@ def make_message(
     known: Collection[str],
     at: float,
     quotes: Sequence[Quote] = (),
-    answered_by: str = "",
     **more: Any,
 ) -> Message:
-    """Return a message with these words and files. One of a kind that is not `known` is unsupported.
-
-    `answered_by` is the id with which a reply names it, if that is another one.
-    """
+    """Return a message with these words and files. One of a kind that is not `known` is unsupported."""
     text, files = said
     command = None if files else parse_command_text(text)
     message_kind = Kind.CHAT if command is None else Kind.COMMAND
@@ -164,7 +160,7 @@ def make_message(
         long=not text and bool(files),  # the client sends files one by one
         private=not is_group(thread),
         origin=Origin.PERSON,
-        id=answered_by or id,
+        id=id,
         **more,
     )
 

@@ -26,7 +26,6 @@ from channels.base import (
     TryLater,
 )
 from channels.shared import file_limits
-from channels.shared.caches import ExpiringDict
 from channels.shared.file_groups import joined_captions
 from channels.shared.http_client import HttpClient
 from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
@@ -40,7 +39,7 @@ from channels.slack.history import earlier_messages, viewed_messages
 from channels.slack.home import home_view
 from channels.slack.manifest import SLASH_COMMAND
 from channels.slack.reply import SlackRenderer, SlackReplyLimit
-from channels.slack.response_url import EphemeralRenderer, ResponseUrl
+from channels.slack.response_url import EphemeralRenderer
 from channels.slack.socket_mode import SocketMode
 from channels.slack.workspace import Workspace
 
@@ -61,7 +60,6 @@ class SlackChannel(PlatformChannel):
         self._settings = settings
         self.workspaces: list[Workspace] = []
         self.sockets: list[SocketMode] = []
-        self._response_urls: ExpiringDict[str, ResponseUrl] = ExpiringDict()  # by the id of the interaction's message
 
     async def open(self) -> None:
         await super().open()
@@ -72,7 +70,7 @@ class SlackChannel(PlatformChannel):
             apps.setdefault(tokens.app_token, []).append(workspace)
         for token, workspaces in apps.items():
             api = SlackApi("app_token", token, self._settings, self._http)
-            self.sockets.append(SocketMode(api, workspaces, self._settings, self._response_urls, self._background))
+            self.sockets.append(SocketMode(api, workspaces, self._settings, self._background))
 
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         async with asyncio.TaskGroup() as group:
@@ -90,12 +88,8 @@ class SlackChannel(PlatformChannel):
         return state
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
-        if response_url := self._response_urls.get(to):
-            renderer: SlackRenderer = EphemeralRenderer(
-                self._find_workspace, thread, posts, to, asker, response_url=response_url
-            )
-        else:
-            renderer = SlackRenderer(self._find_workspace, thread, posts, to, asker)
+        kind = EphemeralRenderer if posts.reply_handle else SlackRenderer
+        renderer = kind(self._find_workspace, thread, posts, to, asker)
         return self._add_reply(ReplyWriter(renderer, posts, SlackReplyLimit(renderer)))
 
     def message_link(self, thread: Thread, message: str) -> str:

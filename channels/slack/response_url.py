@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import time
+from dataclasses import replace
 from typing import Any
 
 from agent.blocks import View
+from agent.messages import Kind, Message, ReplyHandle, Thread
 from catalogue import N_, _
-from channels.base import ChatGone, Refused
+from channels.base import ChatGone, Refused, SentMessages
 from channels.shared.reply_writer import MessageMissing
 from channels.slack.blocks import SlackMessage, message_arguments
 from channels.slack.reply import SlackRenderer
@@ -16,25 +18,30 @@ ID_PREFIX = "response:"  # of our ids, because Slack gives such an answer none
 ONLY_YOU_NOTE = N_("Only you see this, because I'm not a member of this conversation. Invite me to continue here.")
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseUrl:
-    """The response URL of an interaction.
+RESPONSE_URL_SECONDS = 29 * 60.0  # for which an interaction can be answered: 30 minutes at Slack, less a margin
+ANSWERED_KINDS = (Kind.CHAT, Kind.COMMAND)
+ONLY = "only "  # begins the handle of a slash command
+
+
+def with_response_url(message: Message, url: str) -> Message:
+    """Return the message of an interaction with its response URL.
 
     It is the only way to answer a slash command; for a shortcut it is the fallback where the app may not post.
     """
-
-    url: str
-    only: bool
+    if not url or message.kind not in ANSWERED_KINDS:
+        return message
+    token = f"{ONLY if message.kind is Kind.COMMAND else ''}{url}"
+    return replace(message, reply_handle=ReplyHandle(token, time.time() + RESPONSE_URL_SECONDS))
 
 
 class EphemeralRenderer(SlackRenderer):
     """The messages of one such answer. A URL accepts five calls, so nothing is streamed."""
 
-    def __init__(self, *args: Any, response_url: ResponseUrl) -> None:
-        super().__init__(*args)
-        self._url = response_url.url
-        self._only = response_url.only
-        self._posted = 0
+    def __init__(self, find_workspace: Any, thread: Thread, posts: SentMessages, to: str, asker: str) -> None:
+        super().__init__(find_workspace, thread, posts, to, asker)
+        self._only = posts.reply_handle.startswith(ONLY)
+        self._url = posts.reply_handle.removeprefix(ONLY)
+        self._posted = sum(post.id is not None and post.id.startswith(ID_PREFIX) for post in posts.known)
 
     def render(self, view: View) -> list[SlackMessage]:
         return [] if self._only else super().render(view)

@@ -18,7 +18,7 @@ from slack_sdk.socket_mode.aiohttp import SocketModeClient
 from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
-from agent.messages import Kind, Message
+from agent.messages import Message
 from catalogue import N_, _
 from channels.base import (
     CatchUpSource,
@@ -32,7 +32,6 @@ from channels.base import (
     TokenRejected,
 )
 from channels.shared.background import BackgroundTasks
-from channels.shared.caches import ExpiringDict
 from channels.shared.health import ConnectionHealth
 from channels.shared.inbound import Event
 from channels.shared.texts import text_for
@@ -40,7 +39,7 @@ from channels.slack import SlackSettings
 from channels.slack.api import SDK_LOG, SlackApi
 from channels.slack.events import NAME, Json, candidate_workspaces, parse_payload
 from channels.slack.history import missed_messages
-from channels.slack.response_url import ResponseUrl
+from channels.slack.response_url import with_response_url
 from channels.slack.workspace import NOT_STORED_RESEND, Workspace
 
 log = logging.getLogger(__name__)
@@ -53,9 +52,7 @@ CONNECT_TIMEOUT_SECONDS = 6.0  # for a handshake; later the ticket has expired
 CLOSE_TIMEOUT_SECONDS = 2.0
 STABLE_SECONDS = 5.0  # a connection that lasts longer did not fail
 MAX_BACKOFF_SECONDS = 10.0
-ANSWERED_KINDS = (Kind.CHAT, Kind.COMMAND)  # as interactions they may get an answer by their response_url
 MAX_REJECTED_BACKOFF_SECONDS = 30.0  # after a rejected token
-RESPONSE_URL_SECONDS = 29 * 60.0  # for which an interaction can be answered
 CONNECTION_CHECK_SECONDS = 0.25
 
 
@@ -95,20 +92,18 @@ class SocketConnection(SocketModeClient):
 
 
 class SocketMode:
-    """One app's socket for its workspaces. Records the response URLs of interactions in `response_urls`."""
+    """One app's socket for its workspaces."""
 
     def __init__(
         self,
         api: SlackApi,
         workspaces: Sequence[Workspace],
         settings: SlackSettings,
-        response_urls: ExpiringDict[str, ResponseUrl],
         background: BackgroundTasks,
     ) -> None:
         self._api = api
         self._workspaces = workspaces
         self._settings = settings
-        self._response_urls = response_urls
         self._app = AsyncApp(
             name=NAME,
             client=api.web,
@@ -245,10 +240,9 @@ class SocketMode:
         event = parse_payload(payload, workspace.account)
         if event is None:
             return True
-        url = payload.get("response_url")
-        if isinstance(event, Message) and url and event.kind in ANSWERED_KINDS:
-            response_url = ResponseUrl(url, only=event.kind is Kind.COMMAND)
-            self._response_urls.set(event.id, response_url, RESPONSE_URL_SECONDS)
+        url = str(payload.get("response_url") or "")
+        if isinstance(event, Message):
+            event = with_response_url(event, url)
         try:
             await self._store_event(workspace, event, payload)
         except NotStored:

@@ -42,14 +42,14 @@ from channels.shared.texts import REPEAT_MARK
 from channels.shared.visible_text import dicts_in
 from channels.wechat import NAME, WeChatSettings
 from channels.wechat.api import LoggedOut, SendRefused, WeChatApi
-from channels.wechat.events import parse_message, split_message_id
+from channels.wechat.events import WINDOW_SECONDS, parse_message
 from channels.wechat.files import WeChatFiles
 from channels.wechat.login import SOMEBODY_ELSE, Login, kept_name, sign_in
 from channels.wechat.reply import MAX_TEXT_CHARS, WeChatRenderer
 
 log = logging.getLogger(__name__)
 
-WINDOW_SECONDS, BUDGET = 86_400.0, 10  # openclaw-weixin#204 and #81
+BUDGET = 10  # openclaw-weixin#81
 BLOCKED_SECONDS = 3600.0  # after a refusal that does not say why: too fast is over in about an hour
 TYPING_SECONDS = 8.0
 MAX_FILE_BYTES = 100 << 20
@@ -78,7 +78,6 @@ class WeChatChannel(PlatformChannel):
         self._limiter = RateLimiter(RateLimits(settings.per_person, 1, overall=10.0))
         self._typing: TypingActions[tuple[str, str]] = TypingActions(TYPING_SECONDS, self._show_typing)
         self._texts: LatestDict[str, str] = LatestDict(MAX_TEXTS)
-        self._contexts: LatestDict[str, str] = LatestDict(MAX_TEXTS)  # person → the token of their last message
         self._language = ""  # of the person
         self._state: StateStore
         self._login: Login | None = None  # the one that counts
@@ -89,8 +88,8 @@ class WeChatChannel(PlatformChannel):
         self._pipeline = InboundPipeline(
             NAME,
             self._background,
-            apologize=lambda event, text: self._send_text(event.thread.chat, text, "", event.key[-60:]),
-            show_working=lambda event: self._typing.show((event.thread.chat, split_message_id(event.id)[1])),
+            apologize=lambda event, text: self._send_text(event.thread.chat, text, _context(event), event.key[-60:]),
+            show_working=lambda event: self._typing.show((event.thread.chat, _context(event))),
         )
 
     # ------------------------------------------------------------ events
@@ -175,7 +174,6 @@ class WeChatChannel(PlatformChannel):
         for event in events:
             if isinstance(event, Message):
                 self.windows.open(event.thread.chat, event.time)
-                self._contexts[event.thread.chat] = split_message_id(event.id)[1]
         if events:
             await self._pipeline.store(events)
 
@@ -193,13 +191,13 @@ class WeChatChannel(PlatformChannel):
     # ------------------------------------------------------------ replies and files
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
-        person, context = thread.chat, split_message_id(to)[1]
+        person = thread.chat
 
         async def post(text: str, key: str) -> str:
-            return await self._send_text(person, text, context, key)
+            return await self._send_text(person, text, posts.reply_handle, key)
 
         async def type_() -> None:
-            await self._typing.show((person, context or self._contexts.get(person, "")))
+            await self._typing.show((person, posts.reply_handle))
 
         renderer = WeChatRenderer(posts, lambda: self._check(person), post, type_)
         return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread)))
@@ -222,7 +220,7 @@ class WeChatChannel(PlatformChannel):
             "client_id": f"fawn-{key}",
             "message_type": 2,
             "message_state": 2,
-            "context_token": context or self._contexts.get(person, ""),
+            "context_token": context,
             "item_list": [item],
         }
         try:
@@ -248,12 +246,16 @@ class WeChatChannel(PlatformChannel):
         key = f"{post.key}-f{post.index}"
         caption = f"{_(REPEAT_MARK)}\n\n{file.caption}".strip() if post.is_repeat else file.caption
         if caption:
-            await self._send_text(thread.chat, caption, "", f"{key}c")
+            await self._send_text(thread.chat, caption, post.reply_handle, f"{key}c")
             await asyncio.sleep(1.1)  # three in a second are blocked for an hour
         content: dict[str, Any] = {"media": media}
         if kind == "file":
             content |= {"file_name": file.name, "len": str(file.size)}
-        return await self._send(thread.chat, {"type": ITEMS[kind], f"{kind}_item": content}, "", key)
+        return await self._send(thread.chat, {"type": ITEMS[kind], f"{kind}_item": content}, post.reply_handle, key)
 
     async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return self._files.download(attachment)
+
+
+def _context(message: Message) -> str:
+    return message.reply_handle.token if message.reply_handle else ""

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import orjson
 
-from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
+from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, ReplyHandle, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.shared.unread import make_unread, with_author
 from channels.shared.visible_text import dict_of, dicts_in, text_of
 from channels.wechat import NAME
 
 MAX_TEXT_CHARS = 65_536
+WINDOW_SECONDS = 86_400.0  # in which the robot may answer (openclaw-weixin#204)
 MAX_QUOTE_CHARS = 4_000
 TEXT, VOICE = 1, 3
 _FILES: Mapping[int, tuple[str, Literal["file", "image", "audio", "video"], str, str]] = {
@@ -24,12 +25,6 @@ _FILES: Mapping[int, tuple[str, Literal["file", "image", "audio", "video"], str,
     5: ("video_item", "video", "video_{}.mp4", "video/mp4"),
 }
 Json = Mapping[str, Any]
-
-
-def split_message_id(id: str) -> tuple[str, str]:
-    """Return the platform's id of a message, and the token of its context; "" if there is none."""
-    message, _blank, context = id.partition(" ")
-    return message, context
 
 
 def parse_message(
@@ -55,6 +50,7 @@ def _parse(event: Json, bot: str, texts: MutableMapping[str, str], language: str
     if event.get("message_type") != 1:  # 2 is the robot
         return None
     id, person = str(int(event["message_id"])), str(event["from_user_id"])
+    at, context = float(event["create_time_ms"]) / 1000, text_of(event.get("context_token"))
     said: list[str] = []
     files: list[Attachment] = []
     quotes: list[Quote] = []
@@ -72,15 +68,16 @@ def _parse(event: Json, bot: str, texts: MutableMapping[str, str], language: str
     return Message(
         Thread(NAME, bot, person),
         f"{NAME}:{bot}:{id}",
-        f"{id} {text_of(event.get('context_token'))}".strip(),
+        id,
         Author(person, person.partition("@")[0], language=language),
         text if command is None else command,
-        float(event["create_time_ms"]) / 1000,
+        at,
         shape,
         attachments=tuple(files),
         quotes=tuple(quotes),
         long=bool(files) and not text,  # the app sends files one by one
         private=True,
+        reply_handle=ReplyHandle(context, at + WINDOW_SECONDS, of_chat=True) if context else None,
         origin=Origin.PERSON,
     )
 

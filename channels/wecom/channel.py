@@ -24,7 +24,7 @@ from channels.shared.robot_chats import RobotAccount, RobotChannel
 from channels.shared.texts import ANSWERED, REPEAT_MARK, choice_line, text_for
 from channels.wecom import NAME, PUBLIC_URL, WeComSettings
 from channels.wecom.connection import UPDATE_CARD, WeComConnection
-from channels.wecom.events import parse_callback, split_message_id
+from channels.wecom.events import parse_callback
 from channels.wecom.files import EncryptedFiles
 from channels.wecom.reply import (
     MAX_TEXT_BYTES,
@@ -99,7 +99,7 @@ class WeComChannel(RobotChannel):
     # ------------------------------------------------------------ replies and files
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
-        _message, req_id = split_message_id(to)
+        req_id = posts.reply_handle
         scope = PacedScope(self._rate_limiter, thread.chat, idempotent_posts=IDEMPOTENT_POSTS if req_id else 0)
         options: dict[str, Any] = {"req_id": req_id, "seal_seconds": self.seal_seconds}
         renderer = WeComRenderer(self._line, thread, posts, scope, self._background, **options)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
-from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
+from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, ReplyHandle, Thread, Unreadable
 from channels.shared.robot_chats import (
     Family,
     RobotAccount,
@@ -29,15 +30,10 @@ from channels.wecom.connection import MESSAGE
 _FILES: Mapping[str, Family] = {"image": "image", "video": "video", "file": "file"}
 _CHAT = frozenset({"text", "voice", "mixed", *_FILES})
 _FEEDBACK = {1: (Kind.FEEDBACK, "up"), 2: (Kind.FEEDBACK, "down"), 3: (Kind.FEEDBACK_REMOVED, "up")}
+HANDLE_SECONDS = 86_400.0  # ours: WeCom does not say when a `req_id` ends, and refuses it then (846605)
 _MENTION = re.compile(r"@\S+\s*")
 
 Json = Mapping[str, Any]
-
-
-def split_message_id(id: str) -> tuple[str, str]:
-    """Return the platform's id of a message, and the `req_id` by which it is answered; "" if there is none."""
-    message, _blank, req_id = id.partition(" ")
-    return message, req_id
 
 
 def parse_callback(command: str, req_id: str, raw: bytes, me: RobotAccount) -> Message | Unreadable | None:
@@ -53,7 +49,12 @@ def _unread(event: Json, req_id: str, me: RobotAccount) -> Message:
     """Return the message that an unreadable event was: WeCom sends only those for the robot."""
     thread, author = _place(event, me)
     id = str(event["msgid"])
-    return make_unread(thread, me.key(id), f"{id} {req_id}".strip(), author.id, private=not is_group(thread))
+    unread = make_unread(thread, me.key(id), id, author.id, private=not is_group(thread))
+    return replace(unread, reply_handle=_handle(req_id))
+
+
+def _handle(req_id: str) -> ReplyHandle | None:
+    return ReplyHandle(req_id, time.time() + HANDLE_SECONDS) if req_id else None
 
 
 def _place(event: Json, me: RobotAccount) -> tuple[Thread, Author]:
@@ -82,7 +83,7 @@ def _parse_message(event: Json, req_id: str, me: RobotAccount) -> Message:
         known=_CHAT,
         at=float(event.get("create_time") or time.time()),
         quotes=quotes,
-        answered_by=f"{id} {req_id}".strip(),
+        reply_handle=_handle(req_id),
     )
 
 

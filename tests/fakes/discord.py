@@ -33,7 +33,9 @@ __all__ = ["BOT", "CHANNEL", "GUILD", "JANE", "MAX", "TOKEN", "Call", "FakeDisco
 
 PREFIX = "/api/v10/"
 PACED = frozenset(["createMessage", "editMessage", "deleteMessage", "createThread", "typing"])
-FREE = frozenset(["callback", "editOriginal", "followup"])  # carry their own token, count for no global limit
+FREE = frozenset(
+    ["callback", "getOriginal", "editOriginal", "followup"]
+)  # carry their own token, count for no global limit
 
 
 @dataclass(slots=True)

@@ -66,6 +66,7 @@ class Rest(Gateway):
         ("DELETE", "channels/{channel}/messages/{message}", "deleteMessage"),
         ("POST", "channels/{channel}/messages/{message}/threads", "createThread"),
         ("POST", "interactions/{interaction}/{token}/callback", "callback"),
+        ("GET", "webhooks/{app}/{token}/messages/@original", "getOriginal"),
         ("PATCH", "webhooks/{app}/{token}/messages/@original", "editOriginal"),
         ("POST", "webhooks/{app}/{token}", "followup"),
     ]
@@ -345,6 +346,15 @@ class Rest(Gateway):
         message = room.messages[known["original"]]
         message["flags"] = message["flags"] & ~LOADING
         return self._amend(message, body)
+
+    def m_getOriginal(self, params: dict[str, str], *_: object) -> Json:
+        """Return the response of an interaction; an unknown message as long as it has none
+        (discord.com/developers/docs/interactions/receiving-and-responding#get-original-interaction-response)."""
+        known = self._living(params["token"])
+        room = self.rooms[known["event"]["channel_id"]]
+        if known.get("original") not in room.messages:
+            raise ApiError(404, 10008, "Unknown Message")
+        return self.refreshed(room.messages[known["original"]])
 
     def m_followup(self, params: dict[str, str], body: Json, *_: object) -> Json:
         known = self._living(params["token"])

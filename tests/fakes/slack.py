@@ -229,6 +229,8 @@ class FakeSlack(LocalServer, People):
         place = self.responses.get(request.match_info["path"])
         args = orjson.loads(await request.read())
         self.calls.append(Call("response_url", args, "", time.monotonic()))
+        if fault := self.take_fault("response_url"):
+            return web.Response(status=fault.code)
         if place is None or place["uses"] < 1:
             return web.json_response({"ok": False, "error": "used_url" if place else "expired_url"}, status=404)
         place["uses"] -= 1

@@ -27,6 +27,7 @@ class Memory:
 
     key: str = "k"
     rows: dict[int, str | None] = field(default_factory=dict)
+    reply_handle: str = ""
 
     @property
     def known(self) -> Sequence[SentMessage]:

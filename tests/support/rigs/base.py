@@ -66,6 +66,7 @@ ABILITIES = {
     "retry_after": "a rate limit says when to try again",
     "wire": "the fake server can simulate faults",
     "socket": "events arrive over a connection that can break or fall silent",
+    "handles": "an event brings a handle with an end, by which it is answered",
     "apology": "the chat gets a notice when a message cannot be stored",
 }
 """Abilities that a rig can declare for its platform."""
@@ -176,6 +177,12 @@ class Rig(Protocol):
 
     def command(self, text: str) -> None:
         """A person uses a native command in the direct chat, such as "stop" or "model demo"."""
+
+    async def ask_by_handle(self, text: str) -> Message:
+        """A person asks in the direct chat by an event that brings a handle; returns the received message."""
+
+    def used_handle(self) -> bool:
+        """The bot used the handle of that event for its answer."""
 
     def buttons(self, topic: int = 0) -> list[str]:
         """The labels under the bot's last message."""

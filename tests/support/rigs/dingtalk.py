@@ -79,6 +79,10 @@ class DingTalkRig(FakeRig):
     def send_file(self, name: str, data: bytes, caption: str = "") -> None:
         self.server.upload(name, data)
 
+    def used_handle(self) -> bool:
+        """The sign of work on the message was taken off."""
+        return bool(self.server.calls_of("reaction.recall"))
+
     def buttons(self, topic: int = 0) -> list[str]:
         return [button["text"] for button in self.server.buttons(self._last(topic))]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from agent.messages import Message, Thread
+from agent.messages import Kind, Message, Thread
 from agent.setting import Secret
 from channels import discord
 from channels.base import Health
@@ -140,6 +140,14 @@ class DiscordRig(FakeRig):
     def command(self, text: str) -> None:
         name, _, words = text.partition(" ")
         self._token = self.server.slash(name, words)
+
+    async def ask_by_handle(self, text: str) -> Message:
+        """A native command: its answer may have a way of its own."""
+        self.command("status")
+        return await self.box.next(kind=Kind.COMMAND)
+
+    def used_handle(self) -> bool:
+        return bool(self.server.calls_of("editOriginal"))
 
     def buttons(self, topic: int = 0) -> list[str]:
         shown = self.server.visible(self.room(topic))

@@ -36,7 +36,7 @@ class FeishuRig(FakeRig):
     can = (
         frozenset(ABILITIES)
         - {"documents", "kept", "albums", "captions", "amend", "menu", "titles", "title_events"}
-        - {"local_times"}
+        - {"local_times", "handles"}
     )
 
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:

@@ -166,6 +166,12 @@ class FakeRig:
     def command(self, text: str) -> None:
         raise NotImplementedError
 
+    async def ask_by_handle(self, text: str) -> Message:
+        return await self.say(text)
+
+    def used_handle(self) -> bool:
+        raise NotImplementedError
+
     def buttons(self, topic: int = 0) -> list[str]:
         raise NotImplementedError
 

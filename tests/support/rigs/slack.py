@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from agent.messages import Message, Thread
+from agent.messages import Kind, Message, Thread
 from agent.setting import Secret
 from channels import slack
 from channels.base import Reply
@@ -150,6 +150,14 @@ class SlackRig(FakeRig):
     def command(self, text: str) -> None:
         self._pressed = self.server.slash(text, DIRECT)
 
+    async def ask_by_handle(self, text: str) -> Message:
+        """A native command: its answer may have a way of its own."""
+        self.command("status")
+        return await self.box.next(kind=Kind.COMMAND)
+
+    def used_handle(self) -> bool:
+        return any(one.only_for for one in self.server.visible(DIRECT))
+
     def buttons(self, topic: int = 0) -> list[str]:
         return [label for label, *_ in self._shown(topic).buttons]
 
@@ -198,7 +206,7 @@ class SlackRig(FakeRig):
 def reply(rig: SlackRig, message: Message, posts: Memory | None = None) -> Reply:
     """Create the reply to a message, as the service does."""
     asker = message.author.id
-    return rig.channel.reply(message.thread, posts or Memory(), to=message.id, asker=asker)
+    return rig.channel.reply(message.thread, posts or Memory(handle=message.reply_handle), to=message.id, asker=asker)
 
 
 def methods(rig: SlackRig, start: str = "chat.") -> list[str]:

@@ -61,6 +61,7 @@ class TelegramRig(FakeRig):
             "socket",
             "once",
             "files_once",
+            "handles",
             "local_times",
             "departures",
         )

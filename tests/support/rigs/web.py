@@ -51,6 +51,10 @@ class AsNotice:
     def known(self) -> Sequence[SentMessage]:
         return self._posts.known
 
+    @property
+    def reply_handle(self) -> str:
+        return self._posts.reply_handle
+
     async def sending(self, index: int, handle: str = "") -> None:
         await self._posts.sending(index, handle)
 

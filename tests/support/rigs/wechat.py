@@ -45,7 +45,7 @@ class WeChatRig(FakeRig):
     other = KIM
     # There are no groups, threads, buttons, edits, deletions, reactions, titles, captions, histories and native
     # commands, and a limit names no time. The contract writes more than ten messages: that bound has tests of its own.
-    can = frozenset({"redelivery", "kept", "uploads", "downloads", "wire", "apology"})
+    can = frozenset({"redelivery", "kept", "uploads", "downloads", "wire", "handles", "apology"})
 
     def __init__(self, server: FakeWeChat, settings: wechat.WeChatSettings) -> None:
         super().__init__(lambda: wechat.connect(settings))
@@ -83,6 +83,9 @@ class WeChatRig(FakeRig):
     def felt(self) -> bool:
         """WeChat requires no answer."""
         return True
+
+    def used_handle(self) -> bool:
+        return all(one.context for one in self.server.visible())
 
     def thread(self, topic: int = 0) -> Thread:
         return Thread("wechat", BOT, JANE)

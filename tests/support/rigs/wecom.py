@@ -34,7 +34,7 @@ class WeComRig(FakeRig):
     # An answer streams only where it answers a message (tests/unit/channels/test_wecom.py): the contract's replies do
     # not. There are no edits, deletions, reactions, threads, titles, histories, native commands and mentions. A card
     # changes only when it is pressed. Files go one by one. A limit names no time.
-    can = frozenset({"redelivery", "topics", "buttons", "uploads", "downloads", "wire", "socket", "apology"})
+    can = frozenset({"redelivery", "topics", "buttons", "uploads", "downloads", "wire", "socket", "handles", "apology"})
 
     def __init__(self, server: FakeWeCom, settings: wecom.WeComSettings) -> None:
         super().__init__(lambda: wecom.connect(settings))
@@ -69,6 +69,9 @@ class WeComRig(FakeRig):
 
     def send_file(self, name: str, data: bytes, caption: str = "") -> None:
         self.server.upload(name, data)
+
+    def used_handle(self) -> bool:
+        return bool(shown := self.server.visible(DIRECT)) and shown[-1].kind == "stream"
 
     def buttons(self, topic: int = 0) -> list[str]:
         cards = [one for one in self.server.visible(self.chat(topic)) if one.kind == "template_card"]

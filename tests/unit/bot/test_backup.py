@@ -77,6 +77,14 @@ async def test_a_backup_contains_the_files_that_wait_for_delivery(backup: Backup
     assert copy_path(back, str(copy)).read_text() == "mine", "also in another data_dir"
 
 
+async def test_a_backup_has_nothing_of_the_handles_of_events(backup: Backup, data: Path, tmp_path: Path) -> None:
+    token = "https://hooks.example/secret"
+    with sqlite3.connect(data / "fawn.db") as store:
+        store.execute("INSERT INTO reply_handles VALUES ('slack/T/C/', '1', ?, 'slack:U', 9e9)", (token,))
+    assert (await backup())["left_out"] == []
+    assert token.encode() not in (restored(tmp_path) / "fawn.db").read_bytes()
+
+
 async def test_a_restored_backup_equals_the_original(backup: Backup, work: Path, tmp_path: Path) -> None:
     (work / "a").write_text("one content")
     os.link(work / "a", work / "b")

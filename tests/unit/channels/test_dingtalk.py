@@ -68,7 +68,7 @@ async def test_an_answer_streams_into_one_card_and_finishes_it(rig: DingTalkRig)
 async def test_the_question_has_a_reaction_until_the_answer_is_there(rig: DingTalkRig) -> None:
     asked = await rig.say("tell me")
     await until(lambda: rig.server.reactions.get(asked.id))
-    await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("So."))
+    await rig.channel.reply(asked.thread, Memory(handle=asked.reply_handle), to=asked.id).finish(Final("So."))
     await until(lambda: rig.server.reactions[asked.id] == [])
 
 

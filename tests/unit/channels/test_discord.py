@@ -42,7 +42,8 @@ async def asked(rig: DiscordRig, text: str, room: str = CHANNEL, *, mention: boo
 
 
 async def answer(rig: DiscordRig, message: Message, words: str, key: str = "r1") -> None:
-    await rig.channel.reply(message.thread, Memory(key), to=message.id).finish(Final(words))
+    posts = Memory(key, handle=message.reply_handle)
+    await rig.channel.reply(message.thread, posts, to=message.id).finish(Final(words))
 
 
 # ---------------------------------------------------------------- threads

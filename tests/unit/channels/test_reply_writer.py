@@ -53,6 +53,7 @@ class Posts:
 
     key = "r1"
     known: Sequence[SentMessage] = ()
+    reply_handle = ""
 
     async def sending(self, index: int, handle: str = "") -> None: ...
 

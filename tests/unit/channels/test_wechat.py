@@ -14,8 +14,8 @@ from agent.blocks import Ask, Final, Step, Text
 from agent.messages import Kind, Unreadable
 from channels.base import Health, OutgoingFile, Refused, Unattended
 from channels.shared.reply_window import ReplyWindows, WindowClosed
-from channels.wechat.channel import BUDGET, WINDOW_SECONDS, WeChatChannel
-from channels.wechat.events import parse_message
+from channels.wechat.channel import BUDGET, WeChatChannel
+from channels.wechat.events import WINDOW_SECONDS, parse_message
 from channels.wechat.login import Login, kept_name, probe_login, sign_in
 from tests.fakes.wechat import BOT, FIRST_ID, JANE, KIM, FakeWeChat, Window
 from tests.support.rigs.registry import Memory, until
@@ -140,7 +140,8 @@ async def test_the_cursor_counts_after_the_commit_and_over_a_restart(rig: WeChat
 
 
 async def test_an_answer_with_questions_is_one_message(rig: WeChatRig) -> None:
-    asked, posts = await rig.say("work"), Memory()
+    asked = await rig.say("work")
+    posts = Memory(handle=asked.reply_handle)
     reply = rig.channel.reply(asked.thread, posts, to=asked.id)
     for block in (Step("1", "Reading a.txt", "done"), Text("Half")):
         reply.show(block)
@@ -150,7 +151,7 @@ async def test_an_answer_with_questions_is_one_message(rig: WeChatRig) -> None:
     await reply.finish(final)
     [shown] = rig.server.visible()
     assert all(words in shown.text for words in ("Two questions.", "1. red", "2. there"))
-    assert shown.context == asked.id.partition(" ")[2]  # that of the message which it answers
+    assert shown.context == posts.reply_handle != ""  # that of the message which it answers
     again = rig.channel.reply(asked.thread, Memory(rows=posts.rows), to=asked.id)  # a restarted process
     await again.finish(final)
     assert len(rig.server.visible()) == 1

@@ -47,7 +47,8 @@ async def restart(rig: WeComRig) -> None:
 
 
 async def test_an_answer_streams_into_one_message_below_its_folded_steps(rig: WeComRig) -> None:
-    asked, posts, view = await rig.say("work"), Memory(), View()
+    asked, view = await rig.say("work"), View()
+    posts = Memory(handle=asked.reply_handle)
     reply = rig.channel.reply(asked.thread, posts, to=asked.id)
     for block in (Step("1", "Reading a.txt", "done"), Text("It says <think>nothing</think>.")):
         reply.show(block)
@@ -65,7 +66,7 @@ async def test_an_answer_streams_into_one_message_below_its_folded_steps(rig: We
 
 async def test_a_slow_answer_shows_that_it_is_being_worked_on(rig: WeComRig) -> None:
     asked = await rig.say("think long")
-    reply = rig.channel.reply(asked.thread, Memory(), to=asked.id)
+    reply = rig.channel.reply(asked.thread, Memory(handle=asked.reply_handle), to=asked.id)
     await until(lambda: streams(rig))
     assert streams(rig)[0].text == "<think></think>"
     await reply.finish(Final("42"))
@@ -76,7 +77,7 @@ async def test_a_stream_ends_before_its_ten_minutes_and_the_answer_goes_on_in_an
     asked = await rig.say("work")
     rig.server.stream_seconds = 4.0
     channel_of(rig).seal_seconds = 2.0
-    reply = rig.channel.reply(asked.thread, Memory(), to=asked.id)
+    reply = rig.channel.reply(asked.thread, Memory(handle=asked.reply_handle), to=asked.id)
     reply.show(Text("The first half"))
     await until(lambda: streams(rig) and streams(rig)[0].finished, 20)
     assert streams(rig)[0].text == "The first half\n\n_Continues below._"
@@ -91,13 +92,13 @@ async def test_a_stream_ends_before_its_ten_minutes_and_the_answer_goes_on_in_an
 async def test_the_answer_to_a_message_that_is_too_old_is_posted(rig: WeComRig) -> None:
     asked = await rig.say("work")
     rig.server.events.clear()  # the gateway knows its req_id no longer
-    await rig.channel.reply(asked.thread, Memory(), to=asked.id).finish(Final("done"))
+    await rig.channel.reply(asked.thread, Memory(handle=asked.reply_handle), to=asked.id).finish(Final("done"))
     assert [(one.kind, one.text) for one in rig.server.shown] == [("markdown", "done")]
 
 
 async def test_a_stream_that_expires_unnoticed_is_followed_by_the_whole_answer(rig: WeComRig) -> None:
     asked = await rig.say("work")
-    reply = rig.channel.reply(asked.thread, Memory(), to=asked.id)
+    reply = rig.channel.reply(asked.thread, Memory(handle=asked.reply_handle), to=asked.id)
     reply.show(Text("half"))
     await until(lambda: streams(rig))
     rig.server.stream_seconds = 0.0
@@ -106,22 +107,28 @@ async def test_a_stream_that_expires_unnoticed_is_followed_by_the_whole_answer(r
 
 
 async def test_a_restarted_process_goes_on_in_the_same_stream(rig: WeComRig) -> None:
-    asked, posts = await rig.say("work"), Memory()
+    asked = await rig.say("work")
+    posts = Memory(handle=asked.reply_handle)
     reply = rig.channel.reply(asked.thread, posts, to=asked.id)
     reply.show(Text("half"))
     await until(lambda: streams(rig))
     await reply.close()
     await restart(rig)
-    await rig.channel.reply(asked.thread, Memory(rows=posts.rows), to=asked.id).finish(Final("the whole"))
+    await rig.channel.reply(asked.thread, Memory(rows=posts.rows, handle=asked.reply_handle), to=asked.id).finish(
+        Final("the whole")
+    )
     assert [one.text for one in streams(rig)] == ["the whole"]
 
 
 async def test_an_answer_that_was_shown_before_a_crash_is_marked_as_a_repeat(rig: WeComRig) -> None:
     """Nobody can know whether the last frame arrived: WeCom refuses another one for both reasons."""
-    asked, posts = await rig.say("work"), Memory()
+    asked = await rig.say("work")
+    posts = Memory(handle=asked.reply_handle)
     await rig.channel.reply(asked.thread, posts, to=asked.id).finish(Final("the whole"))
     await restart(rig)
-    await rig.channel.reply(asked.thread, Memory(rows=posts.rows), to=asked.id).finish(Final("the whole"))
+    await rig.channel.reply(asked.thread, Memory(rows=posts.rows, handle=asked.reply_handle), to=asked.id).finish(
+        Final("the whole")
+    )
     first, second = [one.text for one in streams(rig)]
     assert first == "the whole"
     assert second.startswith("↻")
@@ -129,14 +136,17 @@ async def test_an_answer_that_was_shown_before_a_crash_is_marked_as_a_repeat(rig
 
 
 async def test_a_first_frame_without_an_answer_is_repeated_as_the_same_message(rig: WeComRig) -> None:
-    asked, posts = await rig.say("work"), Memory()
+    asked = await rig.say("work")
+    posts = Memory(handle=asked.reply_handle)
     rig.server.fault("drop", "post", after=True)
     reply = rig.channel.reply(asked.thread, posts, to=asked.id)
     reply.show(Text("half"))
     await until(lambda: streams(rig))
     await reply.close()
     await restart(rig)
-    await rig.channel.reply(asked.thread, Memory(rows=posts.rows), to=asked.id).finish(Final("the whole"))
+    await rig.channel.reply(asked.thread, Memory(rows=posts.rows, handle=asked.reply_handle), to=asked.id).finish(
+        Final("the whole")
+    )
     assert [one.text for one in streams(rig)] == ["the whole"]
 
 
@@ -153,7 +163,8 @@ async def test_frames_are_spread_over_the_life_of_a_stream(rig: WeComRig) -> Non
 
 
 async def test_what_a_person_thinks_of_an_answer_names_it(rig: WeComRig) -> None:
-    asked, posts = await rig.say("work"), Memory()
+    asked = await rig.say("work")
+    posts = Memory(handle=asked.reply_handle)
     await rig.channel.reply(asked.thread, posts, to=asked.id).finish(Final("the answer"))
     await rig.channel.reply(asked.thread, Memory("r2")).finish(Final("a notice"))
     for one, kind in zip(rig.server.shown, (1, 2), strict=True):

@@ -62,7 +62,7 @@ async def idle_streams(world: World, full: bool) -> list[Row]:
     seconds = HEARTBEATS * (4 if full else 1)
     async with world.service("fawn", more=HTTP) as service, clients(service, PEOPLE) as people:
         await world.turn(Job(new_chats(1)[0]))
-        await open_streams(people, 2 * PEOPLE)  # what the first ones load is not the price of a stream
+        first = await open_streams(people, 2 * PEOPLE)  # what the first ones load is not the price of a stream
         await asyncio.sleep(5)
         cpu, rss = service.cpu(), service.rss()
         await asyncio.sleep(seconds)
@@ -75,6 +75,8 @@ async def idle_streams(world: World, full: bool) -> list[Row]:
         await asyncio.sleep(seconds)
         more = service.cpu() - cpu - rest
         assert all(not stream.content.at_eof() for stream in streams)
+        for stream in (*first, *streams):
+            stream.close()
     return [
         Row(f"{STREAMS} idle streams, memory", held, "MB", goal=15, note=f"{rss:.0f} before"),
         Row("the same, CPU more than at rest", more / seconds * 100, "%", goal=0.5, note=f"of a core, {seconds:.0f} s"),

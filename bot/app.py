@@ -156,7 +156,7 @@ class App:
             more = {**self._status.operations(), "reload": self._reloader.reload_for_command_line}
             inbox = Inbox(store, self._current, self._scheduler, reception)
             self._door = await open_http(
-                *(stack, store, self._current, inbox.receive, channels.get),
+                *(stack, store, self._current, inbox, channels.get),
                 *(self._commands, self._status, self._scheduler),
                 *(self._folders, runner.answer_now, routes),
                 machine=({**table, **more}, self._attach_console),

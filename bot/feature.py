@@ -25,10 +25,13 @@ from bot.rights.reservations import Budgets
 from bot.service.findings import Check
 from bot.service.jobs import JobKind
 from bot.storage.database import Database, Execute
+from bot.storage.inbox import InboxRow
 from bot.storage.personal import Tables
-from channels.base import Channel, Receive
+from channels.base import Channel, Receipt, Receive
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
+
+ReceiveOne = Callable[[Message], Awaitable[tuple[Receipt, InboxRow | None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Door:
     store: Database
     current: Current
     receive: Receive  # the inbox
+    receive_one: ReceiveOne  # the same, which also returns the row of the event
     channel: Callable[[str], Channel | None]
     commands: Commands
     status: ServiceStatus

@@ -14,9 +14,10 @@ from bot.current import Current
 from bot.feature import Door
 from bot.features import FEATURES
 from bot.http.local_socket import serving_machine
+from bot.journey.inbox import Inbox
 from bot.journey.scheduler import Scheduler
 from bot.storage.database import Database
-from channels.base import Channel, Receive
+from channels.base import Channel
 from channels.console import AttachedView
 from sandbox.disk.folders import ConversationFolders
 
@@ -30,7 +31,7 @@ async def open_http(
     stack: AsyncExitStack,
     store: Database,
     current: Current,
-    receive: Receive,
+    inbox: Inbox,
     channel: Callable[[str], Channel | None],
     commands: Commands,
     status: ServiceStatus,
@@ -44,7 +45,9 @@ async def open_http(
 
     `machine` has the operations of its users, and attaches their consoles. Raises AgentConfigError where it cannot.
     """
-    door = Door(store, current, receive, channel, commands, status, scheduler, folders, command)
+    door = Door(
+        store, current, inbox.receive, inbox.receive_one, channel, commands, status, scheduler, folders, command
+    )
     served: list[Route] = []
 
     def routes_of_machine() -> Sequence[Route]:

@@ -16,7 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from bot.admin.operations import NotFound, OddRequest, Operation
-from bot.http.event_stream import streaming
+from bot.http.event_stream import EventStream, stream_events
 from bot.http.exchange import render_problem
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from catalogue import default_language, match_language, use_language
@@ -65,9 +65,10 @@ class MachineEndpoints:
         """Attach a console: its id is the first event, each call of its view another, `end` the last one."""
         hello = _check_hello(await _read_object(request)) | {"language": _language(request)}
         view, console = AttachedView(is_interactive=hello.get("interactive", False)), secrets.token_hex(8)
-        self._consoles[console] = view
-        try:
-            async with streaming(request, view.woken, write_seconds=CONFIRM_SECONDS) as stream:
+
+        async def tell(stream: EventStream) -> None:
+            self._consoles[console] = view
+            try:
                 await stream.send("opened", {"console": console})
                 self._start(self._converse(hello, view), "console")
                 while not (view.is_gone and not view.has_calls):
@@ -75,10 +76,11 @@ class MachineEndpoints:
                         await stream.write(view.take_calls())
                     else:
                         await stream.wait()
-            return stream.response
-        finally:
-            del self._consoles[console]
-            view.leave()
+            finally:
+                del self._consoles[console]
+                view.leave()
+
+        return await stream_events(request, view.woken, tell, write_seconds=CONFIRM_SECONDS)
 
     async def _converse(self, hello: dict[str, Any], view: AttachedView) -> None:
         try:

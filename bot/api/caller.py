@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from agent.messages import Author, Thread
 from bot.api.keys import allows, find_good_key
@@ -27,6 +27,8 @@ from catalogue import preferred_language
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+T = TypeVar("T")
 
 NO_KEY = HttpProblem(
     *(401, "no_key", "The request has no good key."),
@@ -86,19 +88,32 @@ async def find_caller(
 ) -> Caller:
     """Return who calls. Raises HttpProblem without a good key of this scope, or where the person lacks the right or
     may not do the deed, which the audit then has."""
-    languages = request.headers.get("Accept-Language", "")
-    if (cookie := cookie_var.get()) is not None:
-        find = partial(_find_session, named=signed_in_by_proxy(door.current.config.http.identity, request))
-        look = partial(_find, door=door, shown=cookie, scope=scope, right=right, find=find)
-    else:
-        kind, _blank, key = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or len(request.headers.getall("Authorization", ())) != 1:
-            raise NO_KEY
-        look = partial(_find, door=door, shown=key.strip(), scope=scope, right=right, find=_find_key)
-    caller = await door.store.run(partial(look, language=preferred_language(languages)), durable=False)
+    caller = await door.store.run(_look(door, request, scope, right), durable=False)
     if deed and not await door.store.run(partial(_allows, door=door, caller=caller, deed=deed), durable=False):
         raise NO_ACCESS
     return caller
+
+
+async def read_for_caller(door: Door, request: web.Request, scope: str, read: Callable[[Execute, Caller], T]) -> T:
+    """Find the caller as `find_caller` does, and return what `read` returns for them, in one transaction.
+
+    What is wrong with the request is found in `read`: first comes whether there is a good key.
+    """
+    look = _look(door, request, scope)
+    return await door.store.run(lambda execute: read(execute, look(execute)), durable=False)
+
+
+def _look(door: Door, request: web.Request, scope: str, right: Right | None = None) -> Callable[[Execute], Caller]:
+    """Return what finds the caller in a transaction. Raises HttpProblem for no key at all."""
+    language = preferred_language(request.headers.get("Accept-Language", ""))
+    if (cookie := cookie_var.get()) is not None:
+        find = partial(_find_session, named=signed_in_by_proxy(door.current.config.http.identity, request))
+        return partial(_find, door=door, shown=cookie, scope=scope, right=right, find=find, language=language)
+    kind, _blank, key = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() != "bearer" or len(request.headers.getall("Authorization", ())) != 1:
+        raise NO_KEY
+    shown = key.strip()
+    return partial(_find, door=door, shown=shown, scope=scope, right=right, find=_find_key, language=language)
 
 
 def _allows(execute: Execute, door: Door, caller: Caller, deed: Deed) -> bool:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
@@ -29,7 +28,7 @@ from bot.api.answers import (
     ThreadPage,
 )
 from bot.api.bodies import checked_text, text_field
-from bot.api.caller import NO_ACCESS, Caller, find_caller
+from bot.api.caller import NO_ACCESS, Caller, find_caller, read_for_caller
 from bot.api.operate.answers import AnswerBody
 from bot.api.paths import path_number, path_thread
 from bot.api.posting import event_key, make_message, make_stop, take
@@ -91,27 +90,28 @@ class Endpoints:
         ]
 
     async def _threads(self, request: web.Request) -> web.Response:
-        caller = await find_caller(self.door, request, READ)
-        before = request.query.get("before", "")
-        if before and not _CURSOR.fullmatch(before):
-            raise HttpProblem(400, "bad_cursor", "`before` is no cursor.", "Send the `next` of the page before.")
-        return await self._answer_read(request, partial(read_models.list_threads, caller=caller, before=before))
+        def read(execute: Execute, caller: Caller) -> Json:
+            before = request.query.get("before", "")
+            if before and not _CURSOR.fullmatch(before):
+                raise HttpProblem(400, "bad_cursor", "`before` is no cursor.", "Send the `next` of the page before.")
+            return read_models.list_threads(execute, caller, before)
+
+        return read_response(request, await read_for_caller(self.door, request, READ, read))
 
     async def _thread(self, request: web.Request) -> web.Response:
-        caller = await find_caller(self.door, request, READ)
-        after = parse_row_id(request.query.get("after", "0"))
-        if after is None:
-            raise HttpProblem(400, "bad_cursor", "`after` is no number.", "Send the `next` of the page before.")
-        id = path_thread(request)
-        return await self._answer_read(request, partial(read_models.read_thread, caller=caller, id=id, after=after))
+        def read(execute: Execute, caller: Caller) -> Json:
+            after = parse_row_id(request.query.get("after", "0"))
+            if after is None:
+                raise HttpProblem(400, "bad_cursor", "`after` is no number.", "Send the `next` of the page before.")
+            return read_models.read_thread(execute, caller, path_thread(request), after)
+
+        return read_response(request, await read_for_caller(self.door, request, READ, read))
 
     async def _message(self, request: web.Request) -> web.Response:
-        caller = await find_caller(self.door, request, READ)
-        number = path_number(request, "message")
-        return await self._answer_read(request, partial(read_models.read_message, caller=caller, number=number))
+        def read(execute: Execute, caller: Caller) -> Json:
+            return read_models.read_message(execute, caller, path_number(request, "message"))
 
-    async def _answer_read(self, request: web.Request, read: Any) -> web.Response:
-        return read_response(request, await self.door.store.run(read, durable=False))
+        return read_response(request, await read_for_caller(self.door, request, READ, read))
 
     async def _post(self, request: web.Request) -> web.Response:
         caller = await find_caller(self.door, request, THREADS, Right.TALK)
@@ -183,10 +183,9 @@ class Endpoints:
             raise HttpProblem(422, "no_option", "This is no answer to the question.", fix)
         key = f"web:answer:{uuid4().hex}"
         click = make_message(caller, thread, answer, key, Kind.CLICK, id)
-        [receipt] = await self.door.receive([click])
+        receipt, stored = await self.door.receive_one(click)
         if receipt is not Receipt.ACCEPTED:
             raise HttpProblem(409, "answered", "The question is not open any more.", "Read the run.")
-        stored = await self.door.store.run(partial(inbox.find_message, key=key), durable=False)
         found = {"question": id, "answer": answer, "thread": thread.topic, "run": run}
         return json_response(202, {**found, "message": stored.id if stored else None})
 

@@ -17,7 +17,7 @@ from bot.api.event_json import Position, RunPosition
 from bot.api.event_streams import ENDED, RunEvents, ThreadEvents
 from bot.api.paths import path_number, path_thread
 from bot.feature import Door
-from bot.http.event_stream import last_event_id, streaming
+from bot.http.event_stream import EventStream, last_event_id, stream_events
 from bot.http.route import HttpProblem, Route
 from bot.http.spec import Query, Spec
 from bot.storage.api_keys import READ
@@ -54,10 +54,13 @@ class EventEndpoints:
 
     async def _tell_threads(self, request: web.Request, caller: Caller, place: Thread) -> web.StreamResponse:
         position, woken = _position(request, Position.parse), asyncio.Event()
-        with self._hub.subscribe(place, caller, woken) as subscription:
-            async with streaming(request, woken) as stream:
+
+        async def tell(stream: EventStream) -> None:
+            with self._hub.subscribe(place, caller, woken) as subscription:
                 await ThreadEvents(self._door, caller, place, stream, subscription, position).run()
-        return stream.response
+
+        self._hub.refuse_more(caller)
+        return await stream_events(request, woken, tell)
 
     async def _message(self, request: web.Request) -> web.StreamResponse:
         caller = await find_caller(self._door, request, READ)
@@ -81,10 +84,13 @@ class EventEndpoints:
         if last_event_id(request) == ENDED:
             return web.Response(status=204)  # a browser then asks no more
         position, woken = _position(request, RunPosition.parse), asyncio.Event()
-        with self._hub.subscribe(thread, caller, woken) as subscription:
-            async with streaming(request, woken) as stream:
+
+        async def tell(stream: EventStream) -> None:
+            with self._hub.subscribe(thread, caller, woken) as subscription:
                 await RunEvents(self._door, caller, stream, subscription, run, message, position).send()
-        return stream.response
+
+        self._hub.refuse_more(caller)
+        return await stream_events(request, woken, tell)
 
 
 def _events(whose: str, *problems: int) -> Spec:

@@ -54,11 +54,15 @@ class EventHub:
         door.store.follow(self._written)
         door.scheduler.follow(self._begun)
 
+    def refuse_more(self, caller: Caller) -> None:
+        """Raise HttpProblem where the caller has as many streams as a person may have."""
+        if self._counts[caller.author.id] >= MAX_STREAMS:
+            raise TOO_MANY
+
     @contextmanager
     def subscribe(self, place: Thread, caller: Caller, woken: asyncio.Event) -> Iterator[Subscription]:
         """Tell a stream what changes at a thread, or in all threads of a chat. Raises HttpProblem."""
-        if self._counts[caller.author.id] >= MAX_STREAMS:
-            raise TOO_MANY
+        self.refuse_more(caller)
         mine = Subscription(str(place), caller, woken)
         if not self._open:
             self._tasks.start(self._check_callers(), name="keys of streams")

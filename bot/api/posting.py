@@ -14,7 +14,6 @@ from agent.stored_json import Damaged
 from bot.api.caller import NO_ACCESS, Caller
 from bot.feature import Door
 from bot.http.route import HttpProblem
-from bot.storage import inbox
 from bot.storage.inbox import IGNORED_KIND, InboxRow
 from bot.storage.uses import RATE_LIMIT
 from channels.base import Receipt
@@ -62,9 +61,7 @@ def event_key(thread: Thread, key: str) -> str:
 
 async def take(door: Door, message: Message) -> InboxRow:
     """Offer a message to the inbox; return its row after the commit. Raises HttpProblem where it is refused."""
-    [receipt] = await door.receive([message])
-    find = partial(inbox.find_message, key=message.key)
-    row = await door.store.run(find, durable=False, first=True)  # not after the first steps of its own turn
+    receipt, row = await door.receive_one(message)
     if row is None or row.kind == IGNORED_KIND:
         raise NO_ACCESS
     if receipt is Receipt.DUPLICATE and not _says(row, message):
@@ -76,9 +73,8 @@ async def take(door: Door, message: Message) -> InboxRow:
 
 async def offer(door: Door, message: Message) -> None:
     """Offer something new to the inbox, where rate limits count it. Raises HttpProblem where it is refused."""
-    [receipt] = await door.receive([message])
+    receipt, row = await door.receive_one(message)
     if receipt is not Receipt.ACCEPTED:
-        row = await door.store.run(partial(inbox.find_message, key=message.key), durable=False)
         raise RATE if row and row.error == RATE_LIMIT else NO_ACCESS
 
 

@@ -13,7 +13,7 @@ from bot.config.hooks import MAX_BODY_BYTES, HookConfig
 from bot.feature import Door, Service
 from bot.hooks.events import BadBody, HookEvent, read_event
 from bot.hooks.posting import enqueue_look
-from bot.http.route import HttpProblem, Route, json_response, read_body
+from bot.http.route import HttpProblem, Route, json_response, read_body, read_headers
 from bot.service.hook_signatures import REPEAT_SECONDS, BadSignature, Proof, check_signature, is_needed_before_body
 from bot.storage import audit, hooks
 from bot.storage.audit import AuditEvent, AuditKind
@@ -50,7 +50,7 @@ class HookEndpoint:
                 raise HttpProblem(
                     404, "unknown_hook", what, "Compare the end of the address with `hooks` in config.yaml."
                 )
-            headers = {name.lower(): value for name, value in request.headers.items()}
+            headers = read_headers(request)
             if is_needed_before_body(hook):  # a stranger's body is not read
                 _prove(hook, headers, b"", now)
             proof, event = _check(hook, headers, await read_body(request), now)

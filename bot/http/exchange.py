@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 import time
@@ -33,6 +34,8 @@ HEADERS = {  # where the handler says nothing else
 CORS_METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 ASKED_HEADERS = "Authorization, X-Api-Key, Content-Type, Idempotency-Key, Last-Event-ID, If-None-Match"
 TOLD_HEADERS = f"Content-Location, Location, X-Pagination-Next, ETag, Retry-After, {ID_HEADER}"
+PROCESS = secrets.token_hex(4)  # begins the ids of its requests
+_numbers = itertools.count(1)
 KNOWN = {
     404: ("not_found", "There is nothing at this path.", "Compare the path with the documentation."),
     405: ("method_not_allowed", "This path does not take this method.", "Use one of the methods in the header Allow."),
@@ -57,7 +60,7 @@ class Exchange:
 
     async def answer(self, request: web.Request, handler: Next) -> web.StreamResponse:
         """Check the visitor, run the handler, and log. Never raises but for the end of the connection."""
-        request_var.set(secrets.token_hex(8))
+        request_var.set(f"{PROCESS}{next(_numbers):08x}")
         began = time.monotonic()
         try:
             self.visit(self.config, request)

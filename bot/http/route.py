@@ -96,6 +96,11 @@ def still_starting() -> HttpProblem:
     return HttpProblem(503, "starting", "Fawn is starting.", fix, headers={"Retry-After": "2"})
 
 
+def read_headers(request: web.Request) -> dict[str, str]:
+    """Return the headers by small letters, as text that can be stored: bytes that are no UTF-8 are replaced."""
+    return {name.lower(): value.encode("utf-8", "replace").decode() for name, value in request.headers.items()}
+
+
 async def read_body(request: web.Request) -> bytes:
     """Return the body as it came. Raises HttpProblem where it is larger or slower than its route allows, or broken."""
     from aiohttp import http_exceptions, web

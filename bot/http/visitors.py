@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bot.config.http import HttpConfig
@@ -57,7 +58,11 @@ def refuse_strangers(config: HttpConfig, request: web.Request) -> None:
 
 def refuse_foreign_names(config: HttpConfig, request: web.Request) -> None:
     """Raise the refusal of a name of the server that is not its own: a page in a browser can make one lead here."""
-    if not is_own_name(config, request.url.host or ""):
+    try:
+        name = request.url.host or ""
+    except ValueError:  # no name at all, such as a port beyond numbers
+        name = ""
+    if not is_own_name(config, name):
         raise HttpProblem(421, "foreign_host", "This name is not served here.", NAME_NAMES)
 
 
@@ -115,18 +120,23 @@ def names_origin(config: HttpConfig, request: web.Request) -> bool:
     return len(origins) == 1 and origins[0] in config.origins
 
 
+@lru_cache(maxsize=1024)
 def peer_of(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """Return the other end of a connection by its address: without the zone of a link-local one, IPv4 as such."""
     peer = ipaddress.ip_address(address.partition("%")[0])
     return peer.ipv4_mapped or peer if isinstance(peer, ipaddress.IPv6Address) else peer
 
 
-def is_own_name(config: HttpConfig, name: str) -> bool:
-    """Return whether a request may name its server so. No page can make a browser believe an address is its own."""
-    if name in ("localhost", *config.hosts):
-        return True
+@lru_cache(maxsize=1024)
+def is_address(name: str) -> bool:
+    """Return whether a name of a server is an address: no page can make a browser believe that one is its own."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
         return False
     return True
+
+
+def is_own_name(config: HttpConfig, name: str) -> bool:
+    """Return whether a request may name its server so."""
+    return name in ("localhost", *config.hosts) or is_address(name)

@@ -43,6 +43,7 @@ from bot.storage import (
 )
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
+from bot.storage.inbox import InboxRow
 from bot.storage.moved_chats import move_chat
 from bot.storage.states import InboxState
 from bot.storage.uses import RATE_LIMIT
@@ -131,15 +132,23 @@ class Inbox:
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
         """Store events; return one receipt each, in order, after the commit. Raises NotStored: nothing is stored."""
-        return await asyncio.shield(self._receive(events))  # stored events are processed also if the caller gives up
+        receipts, _rows = await asyncio.shield(self._receive(events))  # processed also if the caller gives up
+        return receipts
 
-    async def _receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
+    async def receive_one(self, event: Message) -> tuple[Receipt, InboxRow | None]:
+        """Store an event as `receive` does; return its receipt and its row, as the same transaction left it."""
+        [receipt], [row] = await asyncio.shield(self._receive([event], with_rows=True))
+        return receipt, row
+
+    async def _receive(
+        self, events: Sequence[Message | Unreadable], *, with_rows: bool = False
+    ) -> tuple[list[Receipt], list[InboxRow | None]]:
         now = time.time()
         chats = sum(isinstance(event, Message) and event.kind is Kind.CHAT for event in events)
         with self._turns.reserve_places(chats) as places:
             try:
-                outcomes, claimed = await self._store.run(
-                    lambda execute: self._store_events(execute, events, now, places)
+                outcomes, claimed, rows = await self._store.run(
+                    lambda execute: self._store_events(execute, events, now, places, with_rows=with_rows)
                 )
             except StorageError as error:
                 log.error("inbox.not_stored events=%d reason=%s", len(events), error)  # noqa: TRY400 — the reason is enough
@@ -154,15 +163,16 @@ class Inbox:
             log.info("inbox.%s key=%s%s", receipt, event.key, describe_ignored(event, receipt, reason))
             if isinstance(event, Message) and event.kind is Kind.MOVED:
                 self._current.languages.move(*_addresses_of_move(event))
-        return receipts
+        return receipts, rows
 
     # Everything below runs inside the transaction, on the database's thread.
 
     def _store_events(
-        self, execute: Execute, events: Sequence[Message | Unreadable], now: float, places: int
-    ) -> tuple[list[Outcome], list[ClaimedRun]]:
+        self, execute: Execute, events: Sequence[Message | Unreadable], now: float, places: int, *, with_rows: bool
+    ) -> tuple[list[Outcome], list[ClaimedRun], list[InboxRow | None]]:
         outcomes = [self._store_event_safely(execute, event, now) for event in events]
-        return outcomes, self._claim_accepted(execute, _for_turns(outcomes), now, places)
+        claimed = self._claim_accepted(execute, _for_turns(outcomes), now, places)
+        return outcomes, claimed, [inbox.find_message(execute, event.key) for event in events] if with_rows else []
 
     def _claim_accepted(
         self, execute: Execute, accepted: Sequence[tuple[str, Message]], now: float, places: int

@@ -26,7 +26,7 @@ import orjson
 from bot.config.hooks import MAX_BODY_BYTES
 from bot.config.relay import RelayConfig, RelaySource
 from bot.config.schema import Config
-from bot.http.route import HttpProblem, Route, json_response, read_body, read_json
+from bot.http.route import HttpProblem, Route, json_response, read_body, read_headers, read_json
 from bot.service.hook_signatures import BadSignature, check_signature, is_needed_before_body
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Relay:
     async def _keep(self, request: web.Request) -> web.Response:
         """Keep a delivery of a sender, and answer when the disk has it."""
         name, source = self._source(request)
-        headers = {key.lower(): value for key, value in request.headers.items()}
+        headers = read_headers(request)
         if is_needed_before_body(source.as_hook):  # a stranger's body is not read
             _prove(source, headers, b"")
         async with self._bodies:

@@ -20,7 +20,7 @@ from bot.storage.database import Database
 async def main(file: Path) -> None:
     config = load_config(file)
     async with Database(config.data_dir / "fawn.db") as store:
-        door = Door(store, Current(config), *[None] * 7)  # type: ignore[arg-type]  # it needs no more
+        door = Door(store, Current(config), *[None] * 8)  # type: ignore[arg-type]  # it needs no more
         await RelayedHooks(door.current, HookEndpoint(door)).serve()
 
 

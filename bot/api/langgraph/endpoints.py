@@ -30,7 +30,7 @@ from bot.api.posting import make_stop
 from bot.api.read_models import not_found, own_conversation
 from bot.config.team import Right
 from bot.feature import Door
-from bot.http.event_stream import EventStream, last_event_id, streaming
+from bot.http.event_stream import EventStream, last_event_id, stream_events
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.storage import conversations, inbox, runs, web_threads
 from bot.storage.api_keys import READ, THREADS
@@ -206,13 +206,7 @@ class LangGraphEndpoints:
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         caller, thread, row, body = await self._post(request)
         modes = _modes(body.get("stream_mode") or ["values"])
-        cancels = body.get("on_disconnect") == "cancel"
-        try:
-            return await self._follow(request, caller, thread, row, modes)
-        except (ConnectionError, asyncio.CancelledError):
-            if cancels:
-                await asyncio.shield(self._stop(caller, thread, row))
-            raise
+        return await self._follow(request, caller, thread, row, modes, cancels=body.get("on_disconnect") == "cancel")
 
     async def _wait(self, request: web.Request) -> web.StreamResponse:
         caller, thread, row, _rest = await self._post(request)
@@ -283,31 +277,50 @@ class LangGraphEndpoints:
         return caller, thread, await self.door.store.run(find, durable=False)
 
     async def _follow(
-        self, request: web.Request, caller: Caller, thread: Thread, row: InboxRow, modes: Sequence[str]
+        self,
+        request: web.Request,
+        caller: Caller,
+        thread: Thread,
+        row: InboxRow,
+        modes: Sequence[str],
+        *,
+        cancels: bool = False,
     ) -> web.StreamResponse:
+        """Send the events of a run. `cancels`: the run is stopped when the client leaves before its end."""
         after = last_event_id(request) if request.method == "GET" else ""
         position, resumed = RunPosition.parse(after), after not in ("", FROM_BEGIN)
         head, woken = _head(thread, row.id, "stream"), asyncio.Event()
-        with self.hub.subscribe(thread, caller, woken) as subscription:
-            async with streaming(request, woken, headers=head) as stream:
-                sink = LangGraphStream(stream, self.door, thread, row.id, modes, resumed=resumed)
-                await sink.begin()
-                await RunEvents(self.door, caller, sink, subscription, row.run, row.id, position).send()
-        return stream.response
+
+        async def tell(stream: EventStream) -> None:
+            try:
+                with self.hub.subscribe(thread, caller, woken) as subscription:
+                    sink = LangGraphStream(stream, self.door, thread, row.id, modes, resumed=resumed)
+                    await sink.begin()
+                    await RunEvents(self.door, caller, sink, subscription, row.run, row.id, position).send()
+            except asyncio.CancelledError:
+                if cancels and stream.is_lost:  # the end of the service is no leave of the client
+                    await asyncio.shield(self._stop(caller, thread, row))
+                raise
+
+        self.hub.refuse_more(caller)
+        return await stream_events(request, woken, tell, headers=head)
 
     async def _joined(self, request: web.Request, caller: Caller, thread: Thread, row: InboxRow) -> web.StreamResponse:
         """Answer with the state once the run has ended; blanks keep the connection open until then."""
         woken = asyncio.Event()
         head = {"Content-Type": "application/json", **_head(thread, row.id, "join")}
-        with self.hub.subscribe(thread, caller, woken) as subscription:
-            async with streaming(request, woken, headers=head, heartbeat=b"\n") as stream:
+
+        async def tell(stream: EventStream) -> None:
+            with self.hub.subscribe(thread, caller, woken) as subscription:
                 sink = _End(stream)
                 await RunEvents(self.door, caller, sink, subscription, row.run, row.id, None).send()
                 found = await self.door.store.run(partial(shapes.values, thread=thread), durable=False)
                 if sink.run.get("state") == "failed":
                     found["__error__"] = {"error": "RunFailed", "message": sink.run["failure"] or "The run failed."}
                 await stream.write(orjson.dumps(found))
-        return stream.response
+
+        self.hub.refuse_more(caller)
+        return await stream_events(request, woken, tell, headers=head, heartbeat=b"\n")
 
 
 async def caller_of(door: Door, request: web.Request, scope: str = READ, right: Right | None = None) -> Caller:

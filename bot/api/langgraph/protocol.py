@@ -27,7 +27,7 @@ from bot.api.paths import path_thread
 from bot.api.recent_runs import RecentRuns
 from bot.config.team import Right
 from bot.feature import Door
-from bot.http.event_stream import streaming
+from bot.http.event_stream import EventStream, stream_events
 from bot.http.route import HttpProblem, Route, json_response
 from bot.storage import questions
 from bot.storage.api_keys import READ, THREADS
@@ -68,12 +68,15 @@ class ProtocolEndpoints:
         caller = await caller_of(self.door, request, READ)
         thread, wanted = caller.thread(path_thread(request)), read_filter(await read_object(request))
         woken = asyncio.Event()
-        with self.hub.subscribe(thread, caller, woken) as subscription:
-            async with streaming(request, woken) as stream:
+
+        async def tell(stream: EventStream) -> None:
+            with self.hub.subscribe(thread, caller, woken) as subscription:
                 await ThreadStream(
                     self.door, caller, thread, stream, subscription, wanted, self.recent, self.told
                 ).run()
-        return stream.response
+
+        self.hub.refuse_more(caller)
+        return await stream_events(request, woken, tell)
 
     async def _command(self, request: web.Request) -> web.Response:
         """Run a command. What is wrong with it is an answer as well, with the status 200."""

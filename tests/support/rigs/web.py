@@ -31,6 +31,7 @@ from bot.service.web_channel import WebChannel, WebReply
 from bot.service.web_files import WebFiles
 from bot.storage import conversations, inbox, people
 from bot.storage.database import Database, Execute
+from bot.storage.inbox import InboxRow
 from bot.storage.migrate import migrate_database
 from channels.base import Channel, Receipt, SentMessage, SentMessages
 from tests.support.rehearsed_database import RehearsedDatabase
@@ -125,7 +126,7 @@ class WebRig(FakeRig):
     @asynccontextmanager
     async def _connect_web(self) -> AsyncIterator[Channel]:
         config = Config(channels=(ChannelConfig("telegram", None, AccessConfig(open=True)),))
-        door = Door(self._store, Current(config), self._receive, *[None] * 6)  # type: ignore[arg-type]  # no more is used
+        door = Door(self._store, Current(config), self._receive, self._receive_one, *[None] * 6)  # type: ignore[arg-type]  # no more is used
         routes = Endpoints(door, WebFiles(self._folder)).routes()
         async with listening(HttpConfig(listen="127.0.0.1:0"), routes) as self._address:
             yield NoticeChannel(self._store, self._folder)
@@ -137,6 +138,10 @@ class WebRig(FakeRig):
             if isinstance(message, Message) and receipt is Receipt.ACCEPTED:
                 await self._store.run(partial(_store_message, message=message))
         return receipts
+
+    async def _receive_one(self, message: Message) -> tuple[Receipt, InboxRow | None]:
+        [receipt] = await self._receive([message])
+        return receipt, await self._store.run(partial(inbox.find_message, key=message.key))
 
     async def _send_all(self) -> None:
         while True:

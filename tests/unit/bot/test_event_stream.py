@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import pytest
 from aiohttp import ClientPayloadError, ClientResponse, ClientSession, web
 
 from bot.config.http import HttpConfig
-from bot.http.event_stream import last_event_id, streaming
+from bot.http.event_stream import EventStream, last_event_id, stream_events
 from bot.http.listener import listening
 from bot.http.route import Route
 from bot.storage.database import StorageError
@@ -26,44 +26,62 @@ class Streams:
         self.asked: list[str] = []
 
     def routes(self) -> list[Route]:
-        return [Route("GET", f"/{each}", getattr(self, f"_{each}")) for each in ("idle", "flood", "behind", "fault")]
+        return [
+            Route("GET", f"/{each}", getattr(self, f"_{each}"))
+            for each in ("idle", "flood", "behind", "fault", "short")
+        ]
 
     async def _idle(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(last_event_id(request))
-        try:
-            async with streaming(request, asyncio.Event(), heartbeat_seconds=0.05) as stream:
+
+        async def tell(stream: EventStream) -> None:
+            with self._counted():
                 await stream.send("first", {"n": 1}, "7")
                 await stream.wait()
-            return stream.response
-        finally:
-            self.left += 1
+
+        return await stream_events(request, asyncio.Event(), tell, heartbeat_seconds=0.05)
 
     async def _flood(self, request: web.Request) -> web.StreamResponse:
-        try:
-            async with streaming(request, asyncio.Event(), write_seconds=0.2) as stream:
+        async def tell(stream: EventStream) -> None:
+            with self._counted():
                 for _ in range(1_000_000):
                     await stream.send("text", {"delta": "a" * 10_000})
-            return stream.response
-        finally:
-            self.left += 1
+
+        return await stream_events(request, asyncio.Event(), tell, write_seconds=0.2)
 
     async def _behind(self, request: web.Request) -> web.StreamResponse:
         """Send until the client takes no more, and then wait."""
-        try:
-            async with streaming(request, asyncio.Event(), heartbeat_seconds=0.05, write_seconds=0.2) as stream:
-                assert request.transport
-                while not request.transport.get_write_buffer_size():
+        transport = request.transport
+        assert transport
+
+        async def tell(stream: EventStream) -> None:
+            with self._counted():
+                while not transport.get_write_buffer_size():
                     await stream.send("text", {"delta": "a" * 1_000})
                 await stream.wait()
-            return stream.response
-        finally:
-            self.left += 1
+
+        return await stream_events(request, asyncio.Event(), tell, heartbeat_seconds=0.05, write_seconds=0.2)
 
     async def _fault(self, request: web.Request) -> web.StreamResponse:
-        async with streaming(request, asyncio.Event()) as stream:
+        async def tell(stream: EventStream) -> None:
             await stream.send("first", {})
             fail()
-        return stream.response
+
+        return await stream_events(request, asyncio.Event(), tell)
+
+    async def _short(self, request: web.Request) -> web.StreamResponse:
+        async def tell(stream: EventStream) -> None:
+            await stream.send("first", {})
+            await stream.send("last", {"text": "é" * 1000})
+
+        return await stream_events(request, asyncio.Event(), tell)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self.left += 1
 
 
 def fail() -> None:
@@ -116,3 +134,57 @@ async def test_a_stream_that_cannot_go_on_is_cut_without_an_end() -> None:
     async with served(Streams()) as address, ClientSession(address) as client, client.get("/fault") as answer:
         with pytest.raises(ClientPayloadError):
             await read_all(answer)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_a_stream_ends_with_its_connection(version: str) -> None:
+    async with served(Streams()) as address:
+        answer = await ask(address, "GET", "/short", version)
+    head, _blank, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/{version} 200".encode())
+    assert (b"Transfer-Encoding: chunked" in head) is (version == "1.1")
+    assert body.endswith(b"0\r\n\r\n" if version == "1.1" else b'"}\n\n')
+    assert "é".encode() * 1000 in body
+
+
+async def test_head_of_a_stream_has_no_body() -> None:
+    streams = Streams()
+    async with served(streams) as address:
+        answer = await ask(address, "HEAD", "/idle", "1.1")
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.endswith(b"\r\n\r\n")
+    assert streams.left == 0
+
+
+async def test_a_client_that_goes_on_sending_behind_its_request_is_cut() -> None:
+    streams = Streams()
+    async with served(streams) as address:
+        reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
+        writer.write(b"GET /idle HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"event: first")
+        with suppress(ConnectionError):
+            while not streams.left:
+                writer.write(b"GET /idle HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100)
+                await writer.drain()
+        await until(lambda: streams.left == 1, what="the cut")
+        writer.close()
+    assert len(streams.asked) == 1
+
+
+async def test_the_end_of_the_listener_ends_its_streams() -> None:
+    streams = Streams()
+    async with served(streams) as address:
+        reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
+        writer.write(b"GET /idle HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"event: first")
+    assert streams.left == 1
+    assert b"\r\n0\r\n\r\n" not in await reader.read()  # a client that waits for an end asks again
+    writer.close()
+
+
+async def ask(address: str, method: str, path: str, version: str) -> bytes:
+    reader, writer = await asyncio.open_connection(*address.removeprefix("http://").split(":"))
+    writer.write(f"{method} {path} HTTP/{version}\r\nHost: localhost\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    return answer

@@ -46,7 +46,7 @@ async def test_each_example_takes_what_its_sender_posts(tmp_path: Path) -> None:
     config = load(tmp_path)
     migrate_database(tmp_path / "fawn.db")
     async with RehearsedDatabase(tmp_path / "fawn.db") as store:
-        door = Door(store, Current(config), *[None] * 7)  # type: ignore[arg-type]  # the route needs no more
+        door = Door(store, Current(config), *[None] * 8)  # type: ignore[arg-type]  # the route needs no more
         async with (
             listening(HttpConfig(listen="127.0.0.1:0"), HookEndpoint(door).routes()) as address,
             ClientSession(base_url=address) as client,

@@ -94,7 +94,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     migrate_database(tmp_path / "fawn.db")
     async with RehearsedDatabase(tmp_path / "fawn.db") as store:
         config = Config(hooks=HOOKS, channels=(ChannelConfig("slack", None, AccessConfig(open=True)),))
-        door = Door(store, Current(config), *[None] * 7)  # type: ignore[arg-type]  # the route needs no more
+        door = Door(store, Current(config), *[None] * 8)  # type: ignore[arg-type]  # the route needs no more
         listen = HttpConfig(listen="127.0.0.1:0")
         async with (
             listening(listen, HookEndpoint(door).routes()) as address,
@@ -163,6 +163,35 @@ async def test_what_is_refused_says_what_to_do_and_stores_nothing(
     [(row,)] = await bench.rows("SELECT body FROM audit")
     told = json.loads(row)
     assert (told["kind"], told["what"]) == ("access.denied", {"hook": known, "reason": code, "count": 1})
+
+
+ODD = b"\xff\xfe\x80"  # no UTF-8
+
+
+async def post_raw(bench: Bench, name: str, payload: hook_payloads.Payload, headers: Mapping[str, bytes]) -> int:
+    """Post bytes as headers; return the status."""
+    base, body = bench.client._base_url, json.dumps(payload[1]).encode()
+    assert base
+    reader, writer = await asyncio.open_connection(base.host, base.port)
+    lines = [b"%b: %b\r\n" % (key.encode(), value) for key, value in headers.items()]
+    head = f"POST /hooks/{name} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    writer.write(head.encode() + b"".join(lines) + b"\r\n" + body)
+    answer = await reader.read()
+    writer.close()
+    return int(answer.split()[1])
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+async def test_headers_that_are_no_text_are_no_fault(bench: Bench, name: str) -> None:
+    payload = hook_payloads.ALL[name]()
+    signed = headers_of(HOOKS[name], payload[0], json.dumps(payload[1]).encode())
+    proof = ("authorization", "x-gitlab-token", "x-hub-signature-256", "sentry-hook-signature", "webhook-")
+    odd = {key: value.encode() if key.lower().startswith(proof) else ODD for key, value in signed.items()}
+    more = {"Idempotency-Key": ODD, "X-GitHub-Delivery": ODD, "X-Gitlab-Event-UUID": ODD, "Request-ID": ODD}
+    assert await post_raw(bench, name, payload, {**odd, **more}) in (200, 202)
+    for key in signed:
+        status = await post_raw(bench, name, payload, {**{each: signed[each].encode() for each in signed}, key: ODD})
+        assert status == 401 if key.lower().startswith(proof) else status in (200, 202)
 
 
 async def test_whoever_guesses_does_not_fill_the_audit(bench: Bench) -> None:

@@ -248,6 +248,16 @@ async def test_too_many_headers_are_refused(handlers: Handlers) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", [b"\xff\xfe", b"localhost:99999999", b"localhost:x", b"a" * 300, b"", b"xn--\xc3\xa9", b"a@"]
+)
+async def test_a_name_that_is_none_is_foreign(handlers: Handlers, name: bytes) -> None:
+    async with served(handlers) as client:
+        answer = await send_raw(client, b"GET /names/a HTTP/1.1\r\nHost: " + name + b"\r\nConnection: close\r\n\r\n")
+    assert answer.split()[1] in (b"400", b"421")
+    assert handlers.taken == []
+
+
+@pytest.mark.parametrize(
     ("headers", "status"),
     [
         ({"Origin": "https://evil.example"}, 403), ({"Origin": "null"}, 403), ({"Origin": "http://localhost:1"}, 403),
@@ -308,14 +318,14 @@ class Idle:
 
 def test_no_two_features_serve_the_same_path(tmp_path: Path) -> None:
     current, idle = SimpleNamespace(config=SimpleNamespace(data_dir=tmp_path)), Idle()
-    door = Door(idle, current, None, None, None, None, idle, None, None)  # type: ignore[arg-type]  # no service is needed
+    door = Door(idle, current, None, None, None, None, None, idle, None, None)  # type: ignore[arg-type]  # no service is needed
     served = [(route.method, route.path) for each in FEATURES if each.routes for route in each.routes(door)]
     assert len(served) == len(set(served))
 
 
 def test_routes_may_ask_for_the_running_service_only_when_turns_can_run() -> None:
     with pytest.raises(HttpProblem) as raised:
-        Door(*[None] * 9).running()  # type: ignore[arg-type]  # as before the engine has begun
+        Door(*[None] * 10).running()  # type: ignore[arg-type]  # as before the engine has begun
     assert (raised.value.status, raised.value.headers) == (503, {"Retry-After": "2"})
 
 

@@ -38,7 +38,7 @@ FORGED = (  # headers of a request that a page of another address, or one with a
 @pytest.fixture
 def routes(tmp_path: Path) -> list[Route]:
     current, idle = SimpleNamespace(config=SimpleNamespace(data_dir=tmp_path)), Idle()
-    door = Door(idle, current, None, None, None, None, idle, None, None)  # type: ignore[arg-type]  # no service is needed
+    door = Door(idle, current, None, None, None, None, None, idle, None, None)  # type: ignore[arg-type]  # no service is needed
     assert FEATURE.routes
     return [*FEATURE.routes(door)]
 

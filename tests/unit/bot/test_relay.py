@@ -225,7 +225,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 @pytest.mark.parametrize("name", hook_payloads.ALL)
 async def test_a_relayed_delivery_is_stored_once_as_a_direct_one(tmp_path: Path, store: Database, name: str) -> None:
     config = Config(hooks=HOOKS, channels=(ChannelConfig("slack", None, AccessConfig(open=True)),))
-    endpoint = HookEndpoint(Door(store, Current(config), *[None] * 7))  # type: ignore[arg-type]  # it needs no more
+    endpoint = HookEndpoint(Door(store, Current(config), *[None] * 8))  # type: ignore[arg-type]  # it needs no more
     async with relaying(tmp_path) as bench:
         payload = hook_payloads.ALL[name]()
         for _attempt in range(2):  # the sender got no answer to the first
@@ -240,7 +240,7 @@ async def test_a_relayed_delivery_is_stored_once_as_a_direct_one(tmp_path: Path,
 async def test_a_relay_that_forges_is_refused_by_fawn(store: Database) -> None:
     """Fawn checks the signature of what a relay hands over, as of the time at which it came to the relay."""
     config = Config(hooks=HOOKS)
-    endpoint = HookEndpoint(Door(store, Current(config), *[None] * 7))  # type: ignore[arg-type]  # it needs no more
+    endpoint = HookEndpoint(Door(store, Current(config), *[None] * 8))  # type: ignore[arg-type]  # it needs no more
     await endpoint.take_relayed("github", {"x-hub-signature-256": "sha256=00"}, b"{}", 1.0)
     await endpoint.take_relayed("removed", {}, b"{}", 1.0)
     rows = await store.run(lambda execute: execute("SELECT hook, reason FROM hook_refusals ORDER BY hook", {}))

@@ -77,6 +77,7 @@ ENGLISH_FILES = {
     "bot/api/page/identity.py": "programs",
     "bot/api/page/operate.py": "programs",
     "bot/api/page/sessions.py": "programs",
+    "bot/api/page/sign_ins.py": "programs",
     "bot/api/page/thread_endpoints.py": "programs",
     "bot/api/paths.py": "programs",
     "bot/api/read_models.py": "programs",

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import re
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -161,7 +162,7 @@ def connect_account(options: SetupOptions, given: Mapping[str, str] | None = Non
             typed: dict[str, str] = {}
             for name in order:
                 if scan := guide.scans.get(name):
-                    typed[name] = _scan_code(scan, kept)
+                    typed[name] = _scan_code(scan, _unscanned(options, module, guide), kept)
                     continue
                 typed[name] = _ask_value(module, name, guide, values[variables[name]], typed, can_link=can_link)
             values = {variables[name]: typed[name] for name in order}
@@ -181,16 +182,35 @@ def _asks_anew(guide: SetupGuide, values: Mapping[str, str], *, known: bool) -> 
     return not known and not confirm(_("Use the {names} you have? [Y/n] ", names=list_items(values)))
 
 
-def _scan_code(scan: Scan, kept: dict[str, str]) -> str:
-    """Have a person scan a code; return the value of the setting, and note what is to be kept. Raises SetupStopped."""
+class _TerminalScreen:
+    """`channels.shared.setup_guide.ScanScreen` at the terminal."""
 
-    def show(text: str, code: str = "") -> None:
+    def show(self, text: str, code: str = "") -> None:
         if code:
             print(draw_code(code), flush=True)
         say(text)
 
+    async def ask(self, text: str) -> str:
+        """Ask. Nothing else runs here meanwhile, and Ctrl-C ends the question instead of the loop's next step."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return ask(f"{text}: ", input).strip()
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def _unscanned(options: SetupOptions, module: Any, guide: SetupGuide) -> Any:
+    """Return the settings of a channel, with examples of what will be scanned. Raises ConfigError, SetupStopped."""
+    fields, variables = module.Settings.__dataclass_fields__, environment_names(module)
+    examples = {variables[name]: str(fields[name].metadata["looks"]) for name in guide.scans}
+    return _configured(options, load_config(options.file, overrides=examples)).settings
+
+
+def _scan_code(scan: Scan, settings: Any, kept: dict[str, str]) -> str:
+    """Have a person scan a code; return the value of the setting, and note what is to be kept. Raises SetupStopped."""
+
     try:
-        found = asyncio.run(scan(show))
+        found = asyncio.run(scan(_TerminalScreen(), settings))
     except ChannelError as error:
         raise SetupStopped(str(error)) from None
     kept.update(found.kept)
@@ -263,11 +283,18 @@ def _try_account(options: SetupOptions, values: Mapping[str, str]) -> tuple[Chan
             )
         )
     finding = asyncio.run(check_channel(entry))
-    shown = Redactor(values.values())(render_finding(finding))
+    shown = Redactor(_secret_values(options, values))(render_finding(finding))
     if not finding.ok:
         raise AccountRefused(shown)
     say(shown)
     return entry, finding.text
+
+
+def _secret_values(options: SetupOptions, values: Mapping[str, str]) -> list[str]:
+    """Return the values that nobody is to see. Others, such as who has scanned a code, are said."""
+    module = channel_modules()[options.channel]
+    fields = module.Settings.__dataclass_fields__
+    return [values[variable] for name, variable in environment_names(module).items() if fields[name].type == "Secret"]
 
 
 def _describe_typed(fault: ConfigFault) -> str:

@@ -32,6 +32,7 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.page.opened import opened_to_page
     from bot.api.page.operate import OperatePage
     from bot.api.page.shared_threads import SharedThreads
+    from bot.api.page.sign_ins import SignIns
     from bot.api.page.thread_endpoints import ThreadEndpoints
     from bot.api.recent_runs import RecentRuns
 
@@ -56,6 +57,7 @@ def _routes(door: Door) -> Sequence[Route]:
         DownloadEndpoints(door, files),
         OperatePage(door),
         SharedThreads(door, files),
+        SignIns(door),
     )
     return [*routes, *OpenApi(routes).routes(), *mine, *(route for part in page for route in part.routes())]
 

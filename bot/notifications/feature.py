@@ -12,6 +12,7 @@ from bot.notifications.command import NOTIFY_WORDS, notify_command
 from bot.notifications.digests import DigestJobs
 from bot.notifications.push import PushJobs
 from bot.notifications.run_pings import RunPings
+from bot.notifications.sign_ins import SignInWatch
 from bot.service.jobs import JobKind
 from bot.service.pings import DIGEST_JOB, PUSH_JOB
 from bot.service.stored_secrets import seal_anew
@@ -28,7 +29,8 @@ def _start(service: Service) -> Parts:
         return TurnPart(present=pings.present, end=pings.end)
 
     jobs = {PUSH_JOB: JobKind(PushJobs(store, current).send), DIGEST_JOB: JobKind(digests.run)}
-    return Parts(jobs, turn=open_turn)
+    watch = SignInWatch(store, current, service.channel)
+    return Parts(jobs, loops={"sign-ins": watch.serve}, turn=open_turn)
 
 
 FEATURE = Feature(

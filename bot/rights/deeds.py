@@ -125,6 +125,7 @@ END_ANYWHERE = Deed(
     Right.OPERATE,
     Extent.SERVICE,
 )
+SIGN_IN_CHANNEL = Deed("sign the bot in to a platform by a code", ("HTTP operate",), Right.OPERATE, Extent.SERVICE)
 READ_THREAD = Deed(
     "store a conversation of a shared chat with its files", ("HTTP operate",), Right.OPERATE, Extent.CHAT
 )

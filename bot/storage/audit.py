@@ -86,6 +86,7 @@ class AuditKind(StrEnum):
     PAGE_LINK = "page.link"  # was made, with which one person signs in to the page
     PAGE_SIGNED_IN = "page.signed_in"
     PAGE_SIGNED_OUT = "page.signed_out"
+    CHANNEL_SIGN_IN = "channel.sign_in"  # began on the page; a login ended, or another one counts
     PERSON_OFFBOARDED = "person.offboarded"
     PRUNED = "audit.pruned"  # older rows were deleted, up to `seq` with `hash`
 

@@ -18,10 +18,14 @@ class SignIn:
     log_in: Callable[[Mapping[str, str], str, str], Coroutine[Any, Any, str]]
 
 
-class ShowCode(Protocol):
-    """Shows a text, and the code to scan that says `code`, in place of the one before; "" shows none."""
+class ScanScreen(Protocol):
+    """Where a person sees what to do while a code is to be scanned."""
 
-    def __call__(self, text: str, code: str = "") -> object: ...
+    def show(self, text: str, code: str = "") -> object:
+        """Show a text, and the code to scan that says `code`, in place of the one before; "" shows none."""
+
+    async def ask(self, text: str) -> str:
+        """Ask for what the telephone shows, such as a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,11 @@ class Scanned:
     kept: Mapping[str, str]
 
 
-Scan = Callable[[ShowCode], Coroutine[Any, Any, Scanned]]
-"""Waits until a person has scanned the code that it shows. Raises ChannelError."""
+Scan = Callable[[ScanScreen, Any], Coroutine[Any, Any, Scanned]]
+"""Waits until a person has scanned the code that is on the screen. Raises ChannelError.
+
+Its second argument are the channel's settings, with an example in place of the value that it will return.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,18 +66,16 @@ class WeChatApi(HttpClient):
                 return await self._fetch("POST", url, data=body, headers=headers, repeatable=True, **options)
         return {}
 
-    async def ask_code(self, code: str) -> dict[str, Any]:
-        """Return what became of a code to scan, now or when something happens."""
-        options: dict[str, Any] = {"params": {"qrcode": code}, "timeout": call_timeout(POLL_SECONDS + 10.0)}
-        return await self._fetch("GET", f"{self.url}/ilink/bot/get_qrcode_status", headers=self._signed(), **options)
+    async def ask_code(self, code: str, number: str = "") -> dict[str, Any]:
+        """Return what became of a code to scan, now or when something happens; `number` is what the telephone shows."""
+        asked = {"qrcode": code} | ({"verify_code": number} if number else {})
+        options: dict[str, Any] = {"params": asked, "timeout": call_timeout(POLL_SECONDS + 10.0)}
+        return await self._fetch("GET", f"{self.url}/ilink/bot/get_qrcode_status", headers=_app_headers(), **options)
 
     def _signed(self) -> dict[str, str]:
-        major, minor, patch = map(int, VERSION.split("."))
-        headers = {
+        headers = _app_headers() | {
             "Content-Type": "application/json",
             "AuthorizationType": "ilink_bot_token",
-            "iLink-App-Id": "bot",
-            "iLink-App-ClientVersion": str(major << 16 | minor << 8 | patch),
             "X-WECHAT-UIN": base64.b64encode(str(secrets.randbits(32)).encode()).decode(),
         }
         return headers | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
@@ -98,6 +96,11 @@ class WeChatApi(HttpClient):
             except orjson.JSONDecodeError:
                 raise OutcomeUnknown("WeChat answered no JSON") from None
         return _checked(found)
+
+
+def _app_headers() -> dict[str, str]:
+    major, minor, patch = map(int, VERSION.split("."))
+    return {"iLink-App-Id": "bot", "iLink-App-ClientVersion": str(major << 16 | minor << 8 | patch)}
 
 
 def _checked(answer: Any) -> dict[str, Any]:

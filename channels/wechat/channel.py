@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from functools import partial
 from pathlib import PurePath
 from typing import Any
@@ -31,6 +32,7 @@ from channels.base import (
     Unattended,
 )
 from channels.shared.caches import LatestDict, TypingActions
+from channels.shared.code_sign_in import OfferedScreen, SignInState
 from channels.shared.health import ConnectionHealth
 from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
@@ -58,7 +60,7 @@ LOGIN_LOOK_SECONDS = 2.0  # between two looks whether somebody has signed in
 MAX_TEXTS = 2_000  # messages whose text is kept for quotes
 NOBODY = N_("nobody is signed in: run `fawn setup wechat`")
 ASKING = N_("Asking WeChat for a code …")
-SIGNED_IN = N_("Signed in.")
+SIGNED_IN = N_("Signed in as {person}.")
 FAMILIES = {".png": "image", ".jpg": "image", ".jpeg": "image", ".mp4": "video"}
 ITEMS = {"image": 2, "file": 4, "video": 5}
 
@@ -81,9 +83,10 @@ class WeChatChannel(PlatformChannel):
         self._language = ""  # of the person
         self._state: StateStore
         self._login: Login | None = None  # the one that counts
+        self._kept, self._found = asyncio.Event(), asyncio.Event()  # a login was kept; one counts
         self._over = ""  # the token of a login that WeChat has ended
         self._signing: asyncio.Task[None] | None = None
-        self._offered = SignInCode("", "")
+        self._screen = OfferedScreen()
         self._health = ConnectionHealth(NAME, log)
         self._pipeline = InboundPipeline(
             NAME,
@@ -99,6 +102,7 @@ class WeChatChannel(PlatformChannel):
         self._pipeline.receive = receive
         while True:
             login = self._login = await self._find_login()
+            self._found.set()
             self._api.sign_in(login.url, login.token)
             self._language = "zh" if (urlsplit(login.url).hostname or "").endswith(".qq.com") else ""
             restore = partial(self.windows.restore, catch_up, NAME, login.bot)
@@ -107,6 +111,7 @@ class WeChatChannel(PlatformChannel):
                 await self._poll(login)
             except LoggedOut as error:
                 self._login, self._over = None, login.token
+                self._found.clear()
                 self._health.set_health(Health.DOWN, str(error))
 
     async def _find_login(self) -> Login:
@@ -118,7 +123,10 @@ class WeChatChannel(PlatformChannel):
                 return login
             if not self._over:
                 self._health.set_health(Health.DOWN, _(NOBODY))
-            await asyncio.sleep(LOGIN_LOOK_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOGIN_LOOK_SECONDS):
+                    await self._kept.wait()
+            self._kept.clear()
 
     async def _poll(self, login: Login) -> None:
         """Poll for good. Raises LoggedOut."""
@@ -146,27 +154,37 @@ class WeChatChannel(PlatformChannel):
 
     async def begin_sign_in(self) -> None:
         """Ask for a code to scan, unless one is shown already."""
-        if self._signing is None or self._signing.done():
-            self._offered = SignInCode("", _(ASKING))
+        if not self._is_signing:
+            self._screen.show(_(ASKING))
             self._signing = self._background.start(self._sign_in(), "wechat sign-in")
 
     def sign_in_code(self) -> SignInCode:
-        return self._offered
+        return self._screen.offered
+
+    def sign_in_state(self) -> SignInState:
+        is_out = self._login is None and self._health.now.health is Health.DOWN
+        return SignInState(is_out, self._is_signing, self._screen.wants_number)
+
+    def answer_sign_in(self, number: str) -> bool:
+        return self._screen.answer(number)
+
+    @property
+    def _is_signing(self) -> bool:
+        return self._signing is not None and not self._signing.done()
 
     async def _sign_in(self) -> None:
-        def show(text: str, code: str = "") -> None:
-            self._offered = SignInCode(code, text)
-
         settings = self._settings
         try:
-            found = await sign_in(show, settings.base_url, proxy=settings.proxy, ca_file=settings.ca_file)
+            found = await sign_in(self._screen, settings)
             if found.value != settings.person:  # whoever sees the page could take the robot over
-                raise Refused(_(SOMEBODY_ELSE, person=settings.person))
+                raise Refused(_(SOMEBODY_ELSE, other=found.value, person=settings.person))
             await self._state.save(found.kept)
+            self._kept.set()
+            await self._found.wait()  # or somebody could begin once more before it counts
         except (ChannelError, NotStored) as error:
-            self._offered = SignInCode("", str(error))
+            self._screen.show(str(error))
         else:
-            self._offered = SignInCode("", _(SIGNED_IN))
+            self._screen.show(_(SIGNED_IN, person=found.value))
 
     async def _store_all(self, raw: list[dict[str, Any]], bot: str) -> None:
         """Store the messages of a poll, before its cursor counts. Raises NotStored."""

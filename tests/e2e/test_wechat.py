@@ -3,15 +3,77 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.fakes.model import FakeModel
 from tests.fakes.server import until
+from tests.fakes.telegram import FakeTelegram
 from tests.fakes.wechat import JANE, FakeWeChat
 from tests.support.all_platforms import AllPlatforms
 from tests.support.kills import KillRun, Plan
 from tests.support.rigs.wechat import WeChatRig
 from tests.support.service_process import ask
+from tests.support.wizard import PATIENCE_SECONDS, NewService
+
+
+class NewWeChatService(NewService):
+    """A folder in which nobody has signed in."""
+
+    friends: FakeWeChat
+
+    def channels(self) -> dict[str, dict[str, Any]]:
+        url = self.friends.base_url
+        return {"wechat": {"person": "$WECHAT_PERSON", "base_url": url, "cdn_url": f"{url}/c2c", "per_person": 50.0}}
+
+
+async def test_from_the_code_in_the_terminal_to_the_first_answer(tmp_path: Path) -> None:
+    async with FakeTelegram() as unused, FakeModel() as model, FakeWeChat() as friends:
+        NewWeChatService.friends = friends
+        service = NewWeChatService(tmp_path, unused, model, {"channels": {"wechat": {"access": {}}}})
+        async with service.wizard("setup", "wechat") as wizard:
+            link = await wizard.shows(r"https://liteapp\.weixin\.qq\.com/q/(\w+)")
+            assert "▄" in wizard.seen, "the code is drawn"
+            friends.codes[link[1]]["status"] = "expired"
+            code = (await wizard.shows(r"https://liteapp\.weixin\.qq\.com/q/(\w+)"))[1]
+            assert code != link[1]
+            friends.want_number(code, "2468")
+            await wizard.shows("Type the number that WeChat shows on your telephone: ")
+            await wizard.types("1357")
+            await wizard.shows("That is not the number")
+            await wizard.types("2468")
+            await wizard.shows("Scanned")
+            friends.scan(code)
+            await wizard.shows(f"the login of {JANE} is kept by the service")
+            word = await wizard.shows(r"Write to the robot, which is now among your chats in WeChat: (\w+)")
+            friends.send(word[1])
+            await wizard.shows(r"Let jane \(jane@im\.wechat\) in\? \[Y/n\] ")
+            await wizard.types("")
+            await wizard.shows("is in, and is an operator")
+            await wizard.shows("Fawn runs here until you press Ctrl-C")
+            friends.send(ask(text="the first answer"))
+            await until(lambda: "the first answer" in [one.text for one in friends.visible()], PATIENCE_SECONDS)
+            assert await wizard.leaves() == 0
+        [token] = friends.tokens
+        assert token not in wizard.seen + (tmp_path / ".env").read_text() + (service.data / "setup.log").read_text()
+        assert (tmp_path / ".env").read_text() == f"WECHAT_PERSON={JANE}\n"
+
+
+async def test_ctrl_c_while_the_code_is_shown_leaves_nothing(tmp_path: Path) -> None:
+    async with FakeTelegram() as unused, FakeModel() as model, FakeWeChat() as friends:
+        NewWeChatService.friends = friends
+        service = NewWeChatService(tmp_path, unused, model, {"channels": {"wechat": {"access": {}}}})
+        for number in (False, True):
+            async with service.wizard("setup", "wechat") as wizard:
+                code = (await wizard.shows(r"https://liteapp\.weixin\.qq\.com/q/(\w+)"))[1]
+                if number:
+                    friends.want_number(code, "2468")
+                    await wizard.shows("Type the number")
+                await wizard.leaves()
+                await wizard.shows("Nothing was written")
+        assert not (tmp_path / ".env").exists()
+        assert not service.data.exists()
 
 
 def server_of(service: AllPlatforms) -> FakeWeChat:

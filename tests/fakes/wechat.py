@@ -24,6 +24,7 @@ from tests.fakes.server import Fault, Json, LocalServer, main
 BOT, JANE, KIM = "fawn@im.bot", "jane@im.wechat", "kim@im.wechat"
 WINDOW_SECONDS, BUDGET = 86_400.0, 10
 FIRST_ID = 7_500_000_000_000_000_001  # above 2**53: bare numbers on the wire
+MAX_WRONG_NUMBERS = 3  # our own figure: login-qr.ts says only that there is a bound
 ITEMS = {1: "text_item", 2: "image_item", 4: "file_item", 5: "video_item"}
 HEADERS = ("X-WECHAT-UIN", "iLink-App-Id", "iLink-App-ClientVersion", "Authorization")
 
@@ -184,13 +185,26 @@ class FakeWeChat(LocalServer):
         self.shown.append(shown)
         return {"ret": 0, "message_id": FIRST_ID + 10**6 + len(self.shown)}
 
-    async def _code_status(self, request: web.Request) -> web.Response:
-        state = self.codes[request.query["qrcode"]]
+    async def _code_status(self, request: web.Request) -> web.StreamResponse:
+        if (fault := self.take_fault("code")) and (response := await self._suffer(fault, request)):
+            return response
+        state = self.codes.get(request.query["qrcode"], {"status": "expired"})
+        if "number" in state:
+            return _json({"status": self._check_number(state, request.query.get("verify_code", ""))})
         for _look in range(50):
             if state["status"] != "wait":
                 break
             await asyncio.sleep(0.02)
         return _json(state)
+
+    def _check_number(self, state: Json, given: str) -> str:
+        """Return the status of a code whose scan a number must confirm; three wrong ones block it (login-qr.ts)."""
+        if given == state["number"]:
+            del state["number"]
+            state["status"] = "scaned"
+            return "scaned"
+        state["wrong"] = state.get("wrong", 0) + bool(given)
+        return "verify_code_blocked" if state["wrong"] >= MAX_WRONG_NUMBERS else "need_verifycode"
 
     async def _take_file(self, request: web.Request) -> web.StreamResponse:
         name = f"down-{request.query['filekey']}"
@@ -211,6 +225,10 @@ class FakeWeChat(LocalServer):
         given = {"bot_token": token, "ilink_bot_id": BOT, "baseurl": self.base_url, "ilink_user_id": person}
         self.codes[code] |= {"status": "confirmed", **given}
         return token
+
+    def want_number(self, code: str, number: str) -> None:
+        """Have the telephone show a number that must be typed where the code is shown."""
+        self.codes[code] |= {"number": number, "status": "need_verifycode"}
 
     def login(self, person: str = JANE) -> str:
         """Return a new token of a person; the older ones end (#69)."""

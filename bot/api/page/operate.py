@@ -22,6 +22,7 @@ from bot.api.operate import reading
 from bot.api.operate.answers import UsageAnswer
 from bot.api.operate.endpoints import list_waiting, list_waiting_answers, read_status
 from bot.api.page.sessions import for_page
+from bot.api.page.sign_ins import sign_in_json
 from bot.api.paths import path_number
 from bot.api.read_models import not_found
 from bot.feature import Door
@@ -55,6 +56,7 @@ DEEDS: Mapping[str, Deed] = {
     "audit": deeds.READ_AUDIT,
     "skills": deeds.CHANGE_SKILLS,
     "access": deeds.GIVE_ROLE_HERE,
+    "sign_in": deeds.SIGN_IN_CHANNEL,
 }
 
 
@@ -96,7 +98,9 @@ class OperatePage:
             live = [(turn, describe_turn(turn)) for turn in self.door.scheduler.running_turns]
             rest = await self.door.store.run(partial(self._read, caller=caller, live=live), durable=False)
         use, places = self.door.status.sandbox_use, self.door.current.limits.live_turns
-        more = {"status": status, "servers": self.door.status.model_servers(), "waiting": waiting}
+        sign_ins = {name: sign_in_json(self.door.channel(name)) for name in self.door.status.channel_states()}
+        status_now = {"status": status, "sign_ins": {name: each for name, each in sign_ins.items() if each}}
+        more = {**status_now, "servers": self.door.status.model_servers(), "waiting": waiting}
         return read_response(request, {**more, "sandboxes": len(use.since), "places": places, **rest})
 
     def _read(self, execute: Execute, caller: Caller, live: Sequence[Any]) -> Json:

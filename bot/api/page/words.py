@@ -136,6 +136,14 @@ WORDS: Mapping[str, str] = {
     "health_ready": N_("connected"),
     "health_starting": N_("connecting"),
     "health_down": N_("not connected"),
+    "sign_in_to": N_("Sign in to {name}"),
+    "sign_in_goes_on": N_(
+        "This goes on without this window. A code is a way into the bot's account: show it to nobody else."
+    ),
+    "sign_in_again": N_("Show a new code"),
+    "code_to_scan": N_("Code to scan"),
+    "number_shown": N_("Number on the telephone"),
+    "problem_signed_in": N_("The bot is signed in there already. Load the page again."),
     "disk": N_("Disk"),
     "has_room": N_("has room"),
     "sandboxes": N_("Sandboxes"),

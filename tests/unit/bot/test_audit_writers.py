@@ -109,6 +109,7 @@ KINDS = {  # where a test drives what makes a row of the kind, and reads the row
     AuditKind.KEY_ADDED: "tests/e2e/test_api.py",
     AuditKind.PAGE_LINK: "tests/e2e/test_page.py",
     AuditKind.PAGE_SIGNED_IN: "tests/e2e/test_page.py",
+    AuditKind.CHANNEL_SIGN_IN: "tests/e2e/test_page_sign_in.py",
     AuditKind.PAGE_SIGNED_OUT: "tests/e2e/test_page.py",
     AuditKind.KEY_REVOKED: "tests/e2e/test_api.py",
     AuditKind.PRUNED: "tests/unit/bot/test_audit_check.py",

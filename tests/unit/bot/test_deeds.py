@@ -162,6 +162,7 @@ PRESSES = {
 ELSEWHERE = {
     deeds.CHANGE_WORKSPACE_NOTE: "tests/unit/bot/test_memory.py",  # a tool does it, or a note is needed first
     deeds.END_ANYWHERE: "tests/e2e/test_operate.py",
+    deeds.SIGN_IN_CHANNEL: "tests/e2e/test_page_sign_in.py",
 }
 
 

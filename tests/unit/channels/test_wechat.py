@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from channels.base import Health, OutgoingFile, Refused, Unattended
 from channels.shared.reply_window import ReplyWindows, WindowClosed
 from channels.wechat.channel import BUDGET, WeChatChannel
 from channels.wechat.events import WINDOW_SECONDS, parse_message
-from channels.wechat.login import Login, kept_name, probe_login, sign_in
+from channels.wechat.login import MAX_CODES, Login, kept_name, probe_login, sign_in
 from tests.fakes.wechat import BOT, FIRST_ID, JANE, KIM, FakeWeChat, Window
 from tests.support.rigs.registry import Memory, until
 from tests.support.rigs.wechat import WeChatRig, login_of, settings_for
@@ -31,6 +32,25 @@ async def rig(tmp_path: Path) -> AsyncIterator[WeChatRig]:
         yield made
 
 
+def has_codes(server: FakeWeChat, number: int) -> bool:
+    return len(server.codes) == number
+
+
+class Screen:
+    """What a person sees while a code is to be scanned, and the numbers that they type."""
+
+    def __init__(self, numbers: Sequence[str] = ()) -> None:
+        self.shown: list[tuple[str, str]] = []
+        self._numbers = iter(numbers)
+
+    def show(self, text: str, code: str = "") -> None:
+        self.shown.append((text, code))
+
+    async def ask(self, text: str) -> str:
+        self.show(text)
+        return next(self._numbers)
+
+
 def channel_of(rig: WeChatRig) -> WeChatChannel:
     assert isinstance(rig.channel, WeChatChannel)
     return rig.channel
@@ -41,8 +61,9 @@ def channel_of(rig: WeChatRig) -> WeChatChannel:
 
 async def test_a_scanned_code_gives_a_login_that_works() -> None:
     async with FakeWeChat() as server:
-        shown: list[tuple[str, str]] = []
-        signing = asyncio.create_task(sign_in(lambda text, code="": shown.append((text, code)), server.base_url))
+        screen = Screen()
+        shown = screen.shown
+        signing = asyncio.create_task(sign_in(screen, settings_for(server)))
         await until(lambda: server.codes)
         [code] = server.codes
         server.codes[code]["status"] = "scaned"
@@ -58,10 +79,58 @@ async def test_a_scanned_code_gives_a_login_that_works() -> None:
 
 async def test_a_code_that_nobody_confirms_ends() -> None:
     async with FakeWeChat() as server:
-        signing = asyncio.create_task(sign_in(lambda text, code="": None, server.base_url))
-        await until(lambda: server.codes)
-        next(iter(server.codes.values()))["status"] = "expired"
+        screen = Screen()
+        signing = asyncio.create_task(sign_in(screen, settings_for(server)))
+        for number in range(1, MAX_CODES + 1):  # each is replaced once it is over
+            await until(partial(has_codes, server, number))
+            [*server.codes.values()][-1]["status"] = "expired"
         with pytest.raises(Refused, match="Nobody confirmed"):
+            await signing
+        assert len({code for _text, code in screen.shown if code}) == MAX_CODES
+
+
+async def test_a_number_of_the_telephone_is_asked_for_until_it_is_the_right_one() -> None:
+    async with FakeWeChat() as server:
+        screen = Screen(numbers=["111111", "654321"])
+        signing = asyncio.create_task(sign_in(screen, settings_for(server)))
+        await until(lambda: server.codes)
+        [code] = server.codes
+        server.want_number(code, "654321")
+        await until(lambda: server.codes[code]["status"] == "scaned")
+        server.scan(code)
+        assert (await signing).value == JANE
+        asked, again = (text for text, code in screen.shown if not code and "number" in text)
+        assert asked.startswith("Type the number")
+        assert again.startswith("That is not the number")
+
+
+async def test_a_code_whose_number_is_wrong_too_often_is_replaced() -> None:
+    async with FakeWeChat() as server:
+        screen = Screen(numbers=["1", "2", "3"])
+        signing = asyncio.create_task(sign_in(screen, settings_for(server)))
+        await until(lambda: server.codes)
+        server.want_number(next(iter(server.codes)), "654321")
+        await until(lambda: len(server.codes) == 2)
+        server.scan([*server.codes][-1])
+        assert (await signing).value == JANE
+
+
+async def test_a_line_that_breaks_meanwhile_changes_nothing() -> None:
+    async with FakeWeChat() as server:
+        signing = asyncio.create_task(sign_in(Screen(), settings_for(server)))
+        await until(lambda: server.codes)
+        faults = [server.fault("error", "code", code=502), server.fault("drop", "code")]
+        await until(lambda: not any(fault.times for fault in faults))
+        server.scan(next(iter(server.codes)))
+        assert (await signing).value == JANE
+
+
+async def test_a_login_without_what_it_needs_is_refused() -> None:
+    async with FakeWeChat() as server:
+        signing = asyncio.create_task(sign_in(Screen(), settings_for(server)))
+        await until(lambda: server.codes)
+        server.codes[next(iter(server.codes))] = {"status": "confirmed", "bot_token": "t", "ilink_user_id": JANE}
+        with pytest.raises(Refused, match="without a login"):
             await signing
 
 
@@ -87,7 +156,7 @@ async def test_a_scan_elsewhere_ends_the_login_until_the_page_signs_in_anew(rig:
     assert channel.sign_in_code().code.endswith(code)
     rig.server.scan(code)
     await until(lambda: channel.readiness().health is Health.READY)
-    assert channel.sign_in_code().text == "Signed in."
+    assert channel.sign_in_code().text == f"Signed in as {JANE}."
     await rig.say("after")
     await rig.channel.reply(asked.thread, Memory()).finish(Final("the answer"))
     assert rig.server.visible()[-1].text == "the answer"
@@ -99,7 +168,7 @@ async def test_somebody_else_cannot_take_the_robot_over_at_the_page(rig: WeChatR
     await channel.begin_sign_in()
     await until(lambda: rig.server.codes)
     rig.server.scan(next(iter(rig.server.codes)), KIM)
-    await until(lambda: "Another person" in channel.sign_in_code().text)
+    await until(lambda: f"{KIM} scanned the code" in channel.sign_in_code().text)
     assert rig.box.kept == before
     assert channel.readiness().health is Health.READY
 

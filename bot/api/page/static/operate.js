@@ -6,6 +6,7 @@ import { bars, columns } from "/page/static/chart.js";
 import { confirmed, showDialog } from "/page/static/dialog.js";
 import { duration, h, icon, iconButton, money, say, t, timeOf } from "/page/static/dom.js";
 import { Markdown } from "/page/static/markdown.js";
+import { showSignIn } from "/page/static/sign_in_code.js";
 
 const POLL = 2000, SPEND_POLL = 60000; // milliseconds
 const PAGE = 50; // who has read further keeps what they see
@@ -94,7 +95,7 @@ export class View {
 
   draw(seen) {
     const { status } = seen;
-    this.draw_(this.health, "health", [status.healthy, status.troubles, status.channels, seen.servers, status.sandbox, seen.sandboxes, seen.turns.length, status.queued, status.oldest > 5, status.jobs, status.model_error, status.proposals, status.feedback], () => this.healthParts(seen));
+    this.draw_(this.health, "health", [status.healthy, status.troubles, status.channels, seen.sign_ins, this.may, seen.servers, status.sandbox, seen.sandboxes, seen.turns.length, status.queued, status.oldest > 5, status.jobs, status.model_error, status.proposals, status.feedback], () => this.healthParts(seen));
     this.section("waiting", seen.waiting, (items) => items.map((item) => this.waitingItem(item)), seen.waiting.length);
     this.section("turns", seen.turns.map(({ tokens, ...turn }) => turn), (turns) => [table(t("turns_now"), ["who", "where", "doing", "since", ""], turns.map((turn) => this.turnRow(turn)))], seen.turns.length);
     this.section("queue", seen.queue, (rows) => [table(t("queue"), ["who", "where", "since", "why"], rows.map((row) => [row.name || row.person, where(row), timeOf(row.since), t(`why_${row.why}`)])), seen.queue_more ? h("p", { class: "dim small", text: t("and_more") }) : null], seen.queue.length);
@@ -122,7 +123,7 @@ export class View {
     parts.push(h("div", { class: `verdict ${status.troubles.length ? "bad" : "good"}` }, icon(status.troubles.length ? "cross" : "check"), h("b", { text: word }), h("span", { class: "dim small", text: `Fawn ${status.version}` })));
     for (const each of status.troubles) parts.push(h("div", { class: "trouble" }, h("b", { text: each.part }), h("span", { text: each.why }), h("span", { class: "dim small" }, `${t("since_when")} `, timeOf(Date.parse(each.since) / 1000))));
     const servers = seen.servers.map((server) => light(server.down ? "bad" : server.paused ? "warn" : "good", server.models.join(", "), server.down ? t("server_down", { n: server.failures, seconds: server.retry_in }) : server.paused ? t("server_paused", { seconds: server.paused }) : t("answers")));
-    const channels = status.channels.map((channel) => light({ ready: "good", starting: "warn" }[channel.health] ?? "bad", channel.name, channel.detail || t(`health_${channel.health}`, {}, channel.health), channel.health === "ready" ? 0 : channel.since));
+    const channels = status.channels.map((channel) => light({ ready: "good", starting: "warn" }[channel.health] ?? "bad", channel.name, channel.detail || t(`health_${channel.health}`, {}, channel.health), channel.health === "ready" ? 0 : channel.since, this.signInButton(seen.sign_ins[channel.name], channel.name)));
     const disk = status.troubles.some((each) => each.part === "disk"), late = status.oldest > 30;
     parts.push(h("ul", { class: "lights" }, channels, servers.length ? servers : light("good", status.model, ""), light(disk ? "bad" : "good", t("disk"), disk ? "" : t("has_room")), light("good", t("sandboxes"), `${t("in_use", { n: seen.sandboxes })} · ${status.sandbox}`),
       light(late ? "bad" : "good", t("queue"), status.queued ? t("queue_waits", { n: status.queued, time: duration(status.oldest) }) : t("queue_empty")), light(status.jobs.given_up ? "warn" : "good", t("jobs"), t("jobs_are", { waiting: status.jobs.waiting, running: status.jobs.running, given_up: status.jobs.given_up }))));
@@ -130,6 +131,12 @@ export class View {
     for (const each of status.proposals) { const view = new Markdown("markdown small"); view.update(each, true); parts.push(view.element); }
     if (status.feedback.up + status.feedback.down) parts.push(h("p", { class: "dim small", text: t("thumbs_30", { up: status.feedback.up, down: status.feedback.down }) }));
     return parts;
+  }
+
+  /** A button that signs the bot in to a platform where nobody is signed in, or goes on with that. */
+  signInButton(state, name) {
+    if (!state?.out || !this.may?.sign_in) return null;
+    return h("button", { type: "button", class: "plain sign-in", text: t("sign_in"), "aria-label": t("sign_in_to", { name }), data: { key: `sign-in-${name}` }, on: { click: async () => { await showSignIn(name, (work) => this.do(work)); this.look(); } } });
   }
 
   waitingItem(item) {
@@ -268,8 +275,8 @@ export class View {
   }
 }
 
-function light(state, name, text, at = 0) {
-  return h("li", { class: `light ${state}` }, h("i", { "aria-hidden": "true" }), h("b", { text: name }), h("span", { class: "hidden", text: ` (${t(`light_${state}`)})` }), h("span", { class: "dim small" }, text, at ? " · " : "", at ? timeOf(at) : null));
+function light(state, name, text, at = 0, button = null) {
+  return h("li", { class: `light ${state}` }, h("i", { "aria-hidden": "true" }), h("b", { text: name }), h("span", { class: "hidden", text: ` (${t(`light_${state}`)})` }), h("span", { class: "dim small" }, text, at ? " · " : "", at ? timeOf(at) : null, button));
 }
 
 /** A table that scrolls in its own place. A head "" has only buttons below it. */

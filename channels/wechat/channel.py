@@ -45,7 +45,7 @@ from channels.shared.visible_text import dicts_in
 from channels.wechat import NAME, WeChatSettings
 from channels.wechat.api import LoggedOut, SendRefused, WeChatApi
 from channels.wechat.events import WINDOW_SECONDS, parse_message
-from channels.wechat.files import WeChatFiles
+from channels.wechat.files import WeChatFiles, sealed_size
 from channels.wechat.login import SOMEBODY_ELSE, Login, kept_name, sign_in
 from channels.wechat.reply import MAX_TEXT_CHARS, WeChatRenderer
 
@@ -267,8 +267,13 @@ class WeChatChannel(PlatformChannel):
             await self._send_text(thread.chat, caption, post.reply_handle, f"{key}c")
             await asyncio.sleep(1.1)  # three in a second are blocked for an hour
         content: dict[str, Any] = {"media": media}
-        if kind == "file":
-            content |= {"file_name": file.name, "len": str(file.size)}
+        match kind:
+            case "file":
+                content |= {"file_name": file.name, "len": str(file.size)}
+            case "image":
+                content["mid_size"] = sealed_size(file.size)
+            case "video":
+                content["video_size"] = sealed_size(file.size)
         return await self._send(thread.chat, {"type": ITEMS[kind], f"{kind}_item": content}, post.reply_handle, key)
 
     async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:

@@ -95,6 +95,8 @@ def _file(item: Json, message: str, index: int) -> list[Attachment]:
     media = dict_of(content.get("media"))
     if shape is None or not media:
         return []
+    if beside := text_of(content.get("aeskey")):  # of a picture
+        media = {**media, "aeskey": beside}
     _field, family, name, mime = shape
     given = text_of(content.get("file_name")) or name.format(f"{message[-6:]}{f'_{index}' if index else ''}")
     size = text_of(content.get("len"))

@@ -24,6 +24,11 @@ BLOCK = 16  # bytes
 KINDS = {"image": 1, "video": 2, "file": 3}
 
 
+def sealed_size(size: int) -> int:
+    """Return how many bytes a file has when it is encrypted."""
+    return (size // BLOCK + 1) * BLOCK
+
+
 class WeChatFiles:
     """Uploads and downloads."""
 
@@ -41,7 +46,7 @@ class WeChatFiles:
             "to_user_id": person,
             "rawsize": size,
             "rawfilemd5": hashlib.md5(plain, usedforsecurity=False).hexdigest(),
-            "filesize": (size // BLOCK + 1) * BLOCK,
+            "filesize": sealed_size(size),
             "no_need_thumb": True,
             "aeskey": key.hex(),
         }
@@ -54,6 +59,9 @@ class WeChatFiles:
         headers = {"Content-Type": "application/octet-stream"}
         async with self._api.request("POST", str(url), data=sealed, headers=headers, repeatable=True) as answer:
             param = answer.headers.get("x-encrypted-param", "")
+            if 400 <= answer.status < 500:  # asking again changes nothing (src/cdn/cdn-upload.ts)
+                said = answer.headers.get("x-error-message", "")[:300]
+                raise Refused(f"WeChat's file server refused it: {said} ({answer.status})")
             if answer.status != 200 or not param:
                 raise TryLater(f"WeChat's file server answered {answer.status}")
         return {
@@ -79,10 +87,14 @@ class WeChatFiles:
 
 
 def _key_of(media: dict[str, Any]) -> bytes:
-    """Return the key of a file: Base64 of its bytes, or of their hexadecimal text. Raises Refused."""
+    """Return the key of a file: Base64 of its bytes, or of their hexadecimal text, or that of a picture, which stands
+    beside it in the message. Raises Refused."""
     try:
-        raw = base64.b64decode(str(media["aes_key"]), validate=True)
-        key = raw if len(raw) == BLOCK else bytes.fromhex(raw.decode())
+        if beside := media.get("aeskey"):
+            key = bytes.fromhex(str(beside))
+        else:
+            raw = base64.b64decode(str(media["aes_key"]), validate=True)
+            key = raw if len(raw) == BLOCK else bytes.fromhex(raw.decode())
     except (KeyError, ValueError, binascii.Error):
         key = b""
     if len(key) != BLOCK:

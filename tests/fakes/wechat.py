@@ -3,14 +3,22 @@
 Sources: @tencent-weixin/openclaw-weixin 2.4.9 (docs/protocol.md, src/api, src/cdn), whose own client was run against an
 earlier form of this fake; rules of sending from operators' reports: openclaw-weixin#81 (ten messages), #204 (24 hours),
 #69 (a scan elsewhere ends the login), cc-connect#1640 (three in a second). Each of these is `{"ret": -2}`.
+
+It refuses what Tencent's client never sends: another form of a header (src/api/api.ts, buildHeaders) or of `base_info`
+(sanitizeBotAgent), a field that src/api/types.ts does not name, a media item without its size (src/messaging/send.ts),
+an upload of other bytes than were announced (src/cdn/upload.ts), and tokens, cursors and tickets that nobody gave. The
+codes of these refusals are our own: no source names them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
+import re
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +33,31 @@ BOT, JANE, KIM = "fawn@im.bot", "jane@im.wechat", "kim@im.wechat"
 WINDOW_SECONDS, BUDGET = 86_400.0, 10
 FIRST_ID = 7_500_000_000_000_000_001  # above 2**53: bare numbers on the wire
 MAX_WRONG_NUMBERS = 3  # our own figure: login-qr.ts says only that there is a bound
+VERSION = "2.4.9"
+AGENT = re.compile(r"[\w.-]{1,32}/[\w.+-]{1,32}( [\w.-]{1,32}/[\w.+-]{1,32})*", re.ASCII)  # api.ts, sanitizeBotAgent
+FIELDS = {  # of each call, beside base_info (api.ts)
+    "getupdates": {"get_updates_buf"},
+    "sendmessage": {"msg"},
+    "getconfig": {"ilink_user_id", "context_token"},
+    "sendtyping": {"ilink_user_id", "typing_ticket", "status"},
+    "getuploadurl": {
+        *("filekey", "media_type", "to_user_id", "rawsize", "rawfilemd5", "filesize"),
+        *("thumb_rawsize", "thumb_rawfilemd5", "thumb_filesize", "no_need_thumb", "aeskey"),
+    },
+}
+MESSAGE = {  # of a message that is sent (send.ts)
+    *("from_user_id", "to_user_id", "client_id", "message_type", "message_state", "item_list", "context_token"),
+    "run_id",
+}
+MEDIA = {"encrypt_query_param", "aes_key", "encrypt_type"}
+CONTENT = {  # of an item: fields that it must have (send.ts)
+    1: {"text"},
+    2: {"media", "mid_size"},
+    4: {"media", "file_name", "len"},
+    5: {"media", "video_size"},
+}
+MEDIA_TYPES = {1: 2, 2: 5, 3: 4}  # of an upload (types.ts, UploadMediaType) → of the item that shows it
 ITEMS = {1: "text_item", 2: "image_item", 4: "file_item", 5: "video_item"}
-HEADERS = ("X-WECHAT-UIN", "iLink-App-Id", "iLink-App-ClientVersion", "Authorization")
 
 
 @dataclass(slots=True)
@@ -78,6 +109,10 @@ class FakeWeChat(LocalServer):
         self.windows: dict[str, Window] = {}
         self.blobs: dict[str, bytes] = {}
         self.typing: list[str] = []
+        self.contexts: dict[str, set[str]] = {}  # person → tokens that they were given
+        self.tickets: dict[str, str] = {}  # person → ticket of typing
+        self.uploads: dict[str, Json] = {}  # parameter of an upload → what was announced
+        self.sizes: dict[str, tuple[int, int]] = {}  # parameter of a download → kind of item, encrypted bytes
         self._new = asyncio.Event()
 
     def routes(self, app: web.Application) -> None:
@@ -90,17 +125,22 @@ class FakeWeChat(LocalServer):
 
     async def _bot(self, request: web.Request) -> web.StreamResponse:
         verb, body = request.match_info["verb"], orjson.loads(await request.read())
+        if not _is_signed(request.headers):
+            return _json({"errcode": -1, "errmsg": "headers"})
         if verb == "get_bot_qrcode":
+            if request.query.get("bot_type") != "3" or not isinstance(body.get("local_token_list"), list):
+                return _json({"errcode": -1, "errmsg": "bot_type"})
             code = secrets.token_hex(8)
             self.codes[code] = {"status": "wait"}
             return _json({"qrcode": code, "qrcode_img_content": f"https://liteapp.weixin.qq.com/q/{code}"})
         given = request.headers
-        if given.get("AuthorizationType") != "ilink_bot_token" or any(name not in given for name in HEADERS):
-            return _json({"errcode": -1, "errmsg": "headers"})
-        if given["Authorization"].removeprefix("Bearer ") not in self.tokens:
+        if given.get("Authorization", "").removeprefix("Bearer ") not in self.tokens:
             return _json({"errcode": -14, "errmsg": "session timeout"})
-        if "base_info" not in body:
+        about = body.pop("base_info", {})
+        if about.keys() != {"channel_version", "bot_agent"} or not AGENT.fullmatch(about["bot_agent"]):
             return _json({"errcode": -1, "errmsg": "base_info"})
+        if verb not in FIELDS or not body.keys() <= FIELDS[verb]:
+            return _json({"errcode": -1, "errmsg": f"{verb}: {sorted(body)}"})
         if verb == "getupdates":
             if (fault := self.take_fault("poll")) and (response := await self._suffer(fault, request)):
                 return response
@@ -130,7 +170,8 @@ class FakeWeChat(LocalServer):
         return await self.suffer(fault, request)
 
     async def _updates(self, body: Json) -> web.Response:
-        seen = int(base64.b64decode(body["get_updates_buf"]) or 0) if body.get("get_updates_buf") else 0
+        if (seen := _position(body["get_updates_buf"], len(self.messages))) is None:
+            return _json({"errcode": -1, "errmsg": "get_updates_buf"})
         until = time.monotonic() + self.hold
         while len(self.messages) <= seen and time.monotonic() < until:
             self._new.clear()
@@ -147,20 +188,38 @@ class FakeWeChat(LocalServer):
             case "sendmessage":
                 return self._send(body["msg"])
             case "getconfig":
-                return {"ret": 0, "typing_ticket": "ticket"}
+                if body["context_token"] not in self.contexts.get(body["ilink_user_id"], ()):
+                    return {"ret": -1, "errmsg": "context_token"}
+                ticket = self.tickets.setdefault(body["ilink_user_id"], secrets.token_urlsafe(12))
+                return {"ret": 0, "typing_ticket": ticket}
             case "sendtyping":
-                self.typing.append(body["ilink_user_id"])
-                return {"ret": 0 if body["typing_ticket"] == "ticket" and body["status"] in (1, 2) else -1}
+                person = body["ilink_user_id"]
+                if self.tickets.get(person) != body["typing_ticket"] or body["status"] not in (1, 2):
+                    return {"ret": -1, "errmsg": "typing_ticket"}
+                self.typing.append(person)
+                return {"ret": 0}
             case "getuploadurl":
                 size, key = (body["rawsize"] // 16 + 1) * 16, bytes.fromhex(body["aeskey"])
-                right = body["filesize"] == size and len(key) == 16 and len(body["filekey"]) == 32
-                return {"upload_param": f"up-{body['filekey']}"} if right else {"ret": -1}
+                hexes = re.fullmatch(r"[0-9a-f]{32}", body["filekey"]) and re.fullmatch(
+                    r"[0-9a-f]{32}", body["rawfilemd5"]
+                )
+                if body["filesize"] != size or len(key) != 16 or not hexes or body["media_type"] not in MEDIA_TYPES:
+                    return {"ret": -1, "errmsg": "getuploadurl"}
+                param = f"up-{body['filekey']}"
+                self.uploads[param] = body
+                return {"upload_param": param}
         return {"ret": -1, "errmsg": f"unknown {verb}"}
 
     def _send(self, message: Json) -> Json:
         person, [item] = message["to_user_id"], message["item_list"]
         if (message["message_type"], message["message_state"]) != (2, 2) or item["type"] not in ITEMS:
             return {"ret": -1, "errmsg": "message"}
+        if not message.keys() <= MESSAGE or message["from_user_id"] != "" or not message["client_id"]:
+            return {"ret": -1, "errmsg": f"message: {sorted(message)}"}
+        if message["context_token"] and message["context_token"] not in self.contexts.get(person, ()):
+            return {"ret": -1, "errmsg": "context_token"}
+        if item.keys() != {"type", ITEMS[item["type"]]} or item[ITEMS[item["type"]]].keys() != CONTENT[item["type"]]:
+            return {"ret": -1, "errmsg": f"item: {item}"}
         window, now = self.windows.get(person), time.time()
         if window is None or now - window.at > WINDOW_SECONDS or (self.budget and window.left <= 0):
             return {"ret": -2}
@@ -175,6 +234,13 @@ class FakeWeChat(LocalServer):
                 return {"ret": -1, "errmsg": "text"}
         else:
             media = content["media"]
+            kind, size = self.sizes.get(media["encrypt_query_param"], (0, 0))
+            if media.keys() != MEDIA or media["encrypt_type"] != 1 or kind != item["type"]:
+                return {"ret": -1, "errmsg": "media"}
+            plain = self.uploads[media["encrypt_query_param"].replace("down", "up", 1)]["rawsize"]
+            told = {2: content.get("mid_size"), 4: content.get("len"), 5: content.get("video_size")}[kind]
+            if told != {2: size, 4: str(plain), 5: size}[kind]:
+                return {"ret": -1, "errmsg": "size"}
             key = bytes.fromhex(base64.b64decode(media["aes_key"]).decode())
             shown.data = aes(key, self.blobs[media["encrypt_query_param"]], decrypt=True)
             shown.name = content.get("file_name", "") or shown.data[:60].decode(
@@ -207,8 +273,19 @@ class FakeWeChat(LocalServer):
         return "verify_code_blocked" if state["wrong"] >= MAX_WRONG_NUMBERS else "need_verifycode"
 
     async def _take_file(self, request: web.Request) -> web.StreamResponse:
-        name = f"down-{request.query['filekey']}"
-        self.blobs[name] = await request.read()
+        """Take the encrypted bytes that were announced, once (cdn-upload.ts: refusals are in a header)."""
+        told = self.uploads.get(request.query.get("encrypted_query_param", ""))
+        name, data = f"down-{request.query['filekey']}", await request.read()
+        if told is None or told["filekey"] != request.query["filekey"] or name in self.blobs:
+            return web.Response(status=403, headers={"x-error-message": "no such upload"})
+        plain = aes(bytes.fromhex(told["aeskey"]), data, decrypt=True) if len(data) == told["filesize"] else b""
+        digest = hashlib.md5(plain, usedforsecurity=False).hexdigest()
+        if (len(data), len(plain), digest) != (told["filesize"], told["rawsize"], told["rawfilemd5"]):
+            return web.Response(status=400, headers={"x-error-message": "other bytes than were announced"})
+        if (fault := self.take_fault("cdn")) and fault.kind == "error":
+            return web.Response(status=fault.code, headers={"x-error-message": "no"})
+        self.blobs[name] = data
+        self.sizes[name] = MEDIA_TYPES[told["media_type"]], len(data)
         return web.Response(headers={"x-encrypted-param": name})
 
     async def _give_file(self, request: web.Request) -> web.StreamResponse:
@@ -240,7 +317,9 @@ class FakeWeChat(LocalServer):
         """A person sends items. Returns the id."""
         self.windows[sender] = Window(time.time())
         id = FIRST_ID + len(self.messages)
-        head = {"message_id": id, "from_user_id": sender, "to_user_id": BOT, "context_token": secrets.token_hex(8)}
+        token = secrets.token_hex(8)
+        self.contexts.setdefault(sender, set()).add(token)
+        head = {"message_id": id, "from_user_id": sender, "to_user_id": BOT, "context_token": token}
         rest = {"create_time_ms": int(time.time() * 1000), "message_type": 1, "message_state": 2}
         self.messages.append({**head, **rest, "item_list": list(items)})
         self.call_in_loop(self._new.set)
@@ -250,15 +329,20 @@ class FakeWeChat(LocalServer):
         """A person writes."""
         return self.message({"type": 1, "text_item": {"text": text}, **more}, sender=sender)
 
-    def upload(self, name: str, data: bytes, kind: int = 4, *, hexed: bool = True, sender: str = JANE) -> None:
-        """A person sends a file; the key of a picture may be Base64 of its bytes."""
+    def upload(
+        self, name: str, data: bytes, kind: int = 4, *, hexed: bool = True, beside: bool = False, sender: str = JANE
+    ) -> None:
+        """A person sends a file; the key of a picture may be Base64 of its bytes, or stand `beside` it (types.ts)."""
         key, blob = secrets.token_bytes(16), secrets.token_hex(6)
         self.blobs[blob] = aes(key, data)
         media = {
             "encrypt_query_param": blob,
             "aes_key": base64.b64encode(key.hex().encode() if hexed else key).decode(),
         }
-        content: Json = {"media": media} | ({"file_name": name, "len": str(len(data))} if kind == 4 else {})
+        if beside:
+            del media["aes_key"]
+        content: Json = {"media": media} | ({"aeskey": key.hex()} if beside else {})
+        content |= {"file_name": name, "len": str(len(data))} if kind == 4 else {}
         self.message({"type": kind, ITEMS[kind]: content}, sender=sender)
 
     def redeliver(self) -> None:
@@ -282,6 +366,31 @@ def aes(key: bytes, data: bytes, *, decrypt: bool = False) -> bytes:
         return undo.update(step.update(data) + step.finalize()) + undo.finalize()
     pad, step = PKCS7(128).padder(), cipher.encryptor()
     return step.update(pad.update(data) + pad.finalize()) + step.finalize()
+
+
+def _is_signed(given: Mapping[str, str]) -> bool:
+    """Return whether a POST has the headers of Tencent's client (api.ts, buildHeaders)."""
+    major, minor, patch = map(int, VERSION.split("."))
+    try:
+        number = int(base64.b64decode(given.get("X-WECHAT-UIN", ""), validate=True))
+    except ValueError:
+        return False
+    return (
+        0 <= number < 1 << 32
+        and given.get("iLink-App-Id") == "bot"
+        and given.get("iLink-App-ClientVersion") == str(major << 16 | minor << 8 | patch)
+        and given.get("AuthorizationType") == "ilink_bot_token"
+        and given.get("Content-Type") == "application/json"
+    )
+
+
+def _position(cursor: str, most: int) -> int | None:
+    """Return the position of a cursor; None for one that nobody gave."""
+    try:
+        found = int(base64.b64decode(cursor, validate=True)) if cursor else 0
+    except ValueError:
+        return None
+    return found if 0 <= found <= most else None
 
 
 def _json(value: Json) -> web.Response:

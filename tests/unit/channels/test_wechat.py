@@ -298,6 +298,22 @@ async def test_a_picture_is_opened_whatever_the_form_of_its_key(rig: WeChatRig, 
     assert b"".join([chunk async for chunk in rig.channel.fetch(picture)]) == b"\xff\xd8" * 40_000
 
 
+async def test_a_picture_whose_key_stands_beside_it_is_opened(rig: WeChatRig) -> None:
+    rig.server.upload("", b"picture bytes", kind=2, beside=True)
+    await until(lambda: rig.box.messages)
+    [attachment] = rig.box.messages[-1].attachments
+    assert b"".join([chunk async for chunk in rig.channel.fetch(attachment)]) == b"picture bytes"
+
+
+async def test_a_file_server_that_refuses_is_not_asked_again(rig: WeChatRig, tmp_path: Path) -> None:
+    asked = await rig.say("file, please")
+    (tmp_path / "a.txt").write_bytes(b"text")
+    rig.server.fault("error", "cdn", code=400, times=-1)
+    with pytest.raises(Refused, match="file server refused it"):
+        await rig.channel.send_files(asked.thread, [OutgoingFile(tmp_path / "a.txt", "a.txt", 4)], Memory())
+    assert len(rig.server.calls_of("upload")) == 1
+
+
 async def test_a_damaged_file_or_key_is_refused(rig: WeChatRig) -> None:
     rig.server.upload("a.csv", b"a,b\n")
     [file] = (await rig.box.next()).attachments

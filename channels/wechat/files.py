@@ -15,12 +15,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
 from agent.messages import Attachment
+from catalogue import N_, _
 from channels.base import OutcomeUnknown, Refused, TryLater
 from channels.shared.encrypted_files import decrypted
 from channels.shared.file_limits import CHUNK, no_longer_available
 from channels.wechat.api import WeChatApi
 
 BLOCK = 16  # bytes
+NOT_TAKEN = N_("WeChat's file server refused it: {said}")
 KINDS = {"image": 1, "video": 2, "file": 3}
 
 
@@ -61,7 +63,7 @@ class WeChatFiles:
             param = answer.headers.get("x-encrypted-param", "")
             if 400 <= answer.status < 500:  # asking again changes nothing (src/cdn/cdn-upload.ts)
                 said = answer.headers.get("x-error-message", "")[:300]
-                raise Refused(f"WeChat's file server refused it: {said} ({answer.status})")
+                raise Refused(_(NOT_TAKEN, said=f"{said} ({answer.status})".strip()))
             if answer.status != 200 or not param:
                 raise TryLater(f"WeChat's file server answered {answer.status}")
         return {

@@ -34,6 +34,7 @@ NOT_WHOLE = N_("only the first {n} folders in it were searched for skills")
 MAX_INLINE_STAMPS = 200  # more files are looked at in a thread
 MAX_DESCRIBED = 30  # with more skills, the brief has their names only
 INDEX_FILE = "INDEX.md"
+VIEW_FOLDER = "view"  # what sandboxes see, made anew at each start
 
 BRIEF = (
     "# Skills\n\nSkills are instructions for certain tasks, with scripts and other files. If a request fits a skill,"
@@ -184,7 +185,7 @@ class SkillLibrary:
     def __init__(self, folders: SkillFolders, data: Path) -> None:
         self.folders = folders  # may be replaced
         self.data = data
-        self.view = data / "view"
+        self.view = data / VIEW_FOLDER
         self._lock = threading.RLock()
         self._depth = 0
         self.current = SkillSet()

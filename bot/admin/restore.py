@@ -24,7 +24,7 @@ from catalogue import N_, LocalizedError
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.removal import remove_tree
 from sandbox.disk.sealing import Sealer
-from sandbox.disk.unpacking import DAMAGED, UnpackRefused, unpack_backup
+from sandbox.disk.unpacking import DAMAGED, MAX_ENTRIES, UnpackRefused, unpack_backup
 
 DATABASE = "fawn.db"
 FOLDERS = ("threads", SPOOL, WEB_FILES, "skills", CUSTOM_SKILLS)
@@ -43,15 +43,17 @@ class Restored:
     skills: Path | None
 
 
-async def restore_backup(file: Path, data_dir: Path, custom_skills: Path, sealer: Sealer) -> Restored:
-    """Restore an archive into a data_dir whose lock the caller holds.
+async def restore_backup(
+    file: Path, data_dir: Path, custom_skills: Path, sealer: Sealer, entries: int = MAX_ENTRIES
+) -> Restored:
+    """Restore an archive of so many entries at most into a data_dir whose lock the caller holds.
 
     Raises RestoreRefused, UnpackRefused, and DatabaseFault for a database that this version cannot use.
     """
     await run_file_work(_make_room, data_dir)
     staging = data_dir / RESTORING
     try:
-        files, size = await run_file_work(unpack_backup, file, staging, DATABASE, FOLDERS, sealer)
+        files, size = await run_file_work(unpack_backup, file, staging, DATABASE, FOLDERS, sealer, entries)
         await run_file_work(_check_database, file, staging / DATABASE)
         await run_file_work(prepare_databases, staging)
         async with Database(staging / DATABASE) as store:

@@ -25,7 +25,7 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
 def _describe(_config: Config, answer: Answer) -> str:
     left = [_("LEFT OUT: {text}", text=words) for words in answer["left_out"]]
     wrote = _(
-        "Wrote {file} ({size}). To restore it, unpack it into an empty data_dir.",
+        "Wrote {file} ({size}). `fawn restore {file}` puts it into an empty data_dir.",
         file=answer["file"],
         size=_format_bytes(answer["bytes"]),
     )

@@ -14,11 +14,13 @@ from bot.service.stored_secrets import KeyUnknown, sealer_of
 from bot.storage.data_lock import DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault
 from catalogue import _, ngettext
-from sandbox.disk.unpacking import UnpackRefused
+from sandbox.disk.unpacking import MAX_ENTRIES, UnpackRefused
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help=_("the .tar.gz file that `fawn backup` wrote"))
+    text = _("refuse a file with more entries than this; default: {n:,}", n=MAX_ENTRIES)
+    parser.add_argument("--entries", type=int, default=MAX_ENTRIES, metavar="N", help=text)
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
@@ -27,7 +29,9 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with DataLock(config.data_dir):
             restored = asyncio.run(
-                restore_backup(Path(arguments.file), config.data_dir, Path(config.skills.custom), sealer)
+                restore_backup(
+                    Path(arguments.file), config.data_dir, Path(config.skills.custom), sealer, arguments.entries
+                )
             )
     except DataDirLocked as error:
         return fail(error, TAKEN)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent.skills.library import VIEW_FOLDER
 from bot.service.spool import SPOOL
 from bot.service.web_files import WEB_FILES
 from bot.storage import people, reply_handles, upkeep
@@ -48,7 +49,8 @@ async def back_up(
         parts = {name: data_dir / name for name in (SPOOL, WEB_FILES, "skills")} | {CUSTOM_SKILLS: custom_skills}
         for name, folder in parts.items():
             if folder.is_dir():
-                left_out += await run_file_work(archive.add_folder, folder, name)
+                derived = VIEW_FOLDER if name == "skills" else ""
+                left_out += await run_file_work(archive.add_folder, folder, name, derived)
         size = await run_file_work(archive.finish)
     except BaseException:
         await run_file_work(archive.abandon)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from agent.skills.library import VIEW_FOLDER
 from bot.config.schema import Config
 from sandbox.disk.folders import ConversationFolders
 from sandbox.docker.spec import DockerSettings
@@ -24,7 +25,7 @@ def sandbox_settings(config: Config, report_egress: ReportEgress = report_nothin
     same: dict[str, Any] = {name: getattr(sandbox, name) for name in names}
     return DockerSettings(
         **same,
-        skills=config.data_dir / "skills" / "view",
+        skills=config.data_dir / "skills" / VIEW_FOLDER,
         report_egress=report_egress,
         state=config.data_dir / "sandbox",
         image=sandbox.image,

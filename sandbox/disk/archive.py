@@ -74,12 +74,17 @@ class Archive:
         with self._lock, open(path, "rb") as file:
             self._add_content(name, file.fileno(), 0o600)
 
-    def add_folder(self, root: Path, name: str) -> list[str]:
-        """Add the content of `root`. Returns notes on what is left out. Raises SandboxFileError, OSError."""
+    def add_folder(self, root: Path, name: str, derived: str = "") -> list[str]:
+        """Add the content of `root`. Returns notes on what is left out. Raises SandboxFileError, OSError.
+
+        `derived` is a folder in it that is made anew from the rest, and not archived; "": none is.
+        """
         folder = _FolderNotes(name)
         with self._lock, open_below(root) as top:
             self._add_member(_make_member(name, tarfile.DIRTYPE, os.fstat(top)))
             for rel, status, parent in search.walk_folder(top, ARCHIVE_BOUNDS, folder.leave_out):
+                if derived and f"{rel}/".startswith(f"{derived}/"):
+                    continue
                 try:
                     self._add_entry(folder, rel, status, parent)
                 except _Refused as refused:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import os
 import shutil
+import sys
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from catalogue import N_, LocalizedError
@@ -19,6 +22,7 @@ from sandbox.disk.safe_files import shown_path
 from sandbox.disk.sealing import NO_SEAL, NotOpened, Sealer
 
 _MARGIN_BYTES = 64 << 20  # for what the caller does with it
+MAX_ENTRIES = 10_000_000  # each takes 120 bytes of memory while an archive is checked, and a file of the disk
 MAX_READ_BYTES = 1 << 20  # at once: a header has a longest path of 4 KB, content is read in pieces
 _BROKEN = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError, RecursionError)
 DAMAGED = N_("{file} is damaged or no backup: {error}. Nothing was restored; try an older backup")
@@ -29,14 +33,14 @@ class UnpackRefused(LocalizedError):
 
 
 def unpack_backup(
-    file: Path, target: Path, first: str, folders: Sequence[str], sealer: Sealer = NO_SEAL
+    file: Path, target: Path, first: str, folders: Sequence[str], sealer: Sealer = NO_SEAL, most: int = MAX_ENTRIES
 ) -> tuple[int, int]:
-    """Unpack an archive that begins with the file `first` and else has entries in these folders only.
+    """Unpack an archive that begins with the file `first` and else has entries in these folders only, `most` in all.
 
     Returns how many files and bytes it has. Raises UnpackRefused. It blocks.
     """
     try:
-        files, size = _check_entries(file, first, folders, sealer, shutil.disk_usage(target).free)
+        files, size = _check_entries(file, first, folders, sealer, _Room.on(target, most))
         with _opened(file, sealer) as archive:
             if hasattr(tarfile, "fully_trusted_filter"):  # what entries may be is checked already
                 archive.extraction_filter = tarfile.fully_trusted_filter
@@ -82,34 +86,61 @@ class _Forwards:
         return self._content.seek(offset)
 
 
-def _check_entries(file: Path, first: str, folders: Sequence[str], sealer: Sealer, free: int) -> tuple[int, int]:
-    size, count, links, files = 0, 0, set[PurePosixPath](), set[PurePosixPath]()
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How much an archive may have: bytes and files that the disk takes, and `most` entries."""
+
+    free: int
+    files: int
+    most: int
+
+    @classmethod
+    def on(cls, target: Path, most: int) -> _Room:
+        found = os.statvfs(target)
+        return cls(shutil.disk_usage(target).free, found.f_favail if found.f_files else sys.maxsize, most)
+
+    def check(self, file: Path, size: int, entries: int) -> None:
+        """Raise UnpackRefused for more than that."""
+        if entries > self.most:
+            text = N_(
+                "{file} has more than {n:,} entries, the most that a restore takes. If it is your own, give --entries"
+                " with a larger number. Nothing was restored"
+            )
+            raise UnpackRefused(text, file=file, n=self.most)
+        if entries > self.files:
+            text = N_("the disk is too full: {file} has more than the {n:,} files that it takes. Nothing was restored")
+            raise UnpackRefused(text, file=file, n=self.files)
+        if size + _MARGIN_BYTES > self.free:
+            text = N_(
+                "the disk is too full: {file} needs more than {needed} MB, {free} MB are free. Nothing was restored"
+            )
+            raise UnpackRefused(text, file=file, needed=(size + _MARGIN_BYTES) >> 20, free=self.free >> 20)
+
+
+def _check_entries(file: Path, first: str, folders: Sequence[str], sealer: Sealer, room: _Room) -> tuple[int, int]:
+    size, count, links, files = 0, 0, set[int](), set[int]()
     with _opened(file, sealer) as archive:
-        for entry in _entries(archive):
+        for number, entry in enumerate(_entries(archive), 1):
             if not files and (entry.name != first or not entry.isfile()):
                 raise UnpackRefused(N_("{file} is no backup of Fawn: it does not begin with its database"), file=file)
             if not _belongs(entry, folders, links, files):
                 text = N_("{file} is no backup of Fawn: its entry {name} does not belong there. Nothing was restored")
                 raise UnpackRefused(text, file=file, name=shown_path(entry.name[:200]))
             if entry.issym():
-                links.add(PurePosixPath(entry.name))
+                links.add(hash(PurePosixPath(entry.name)))
             elif not entry.isdir():
-                files.add(PurePosixPath(entry.name))
+                files.add(hash(PurePosixPath(entry.name)))
             size, count = size + entry.size, count + entry.isfile()
-            if size + _MARGIN_BYTES > free:
-                text = N_(
-                    "the disk is too full: {file} needs more than {needed} MB, {free} MB are free. Nothing was restored"
-                )
-                raise UnpackRefused(text, file=file, needed=(size + _MARGIN_BYTES) >> 20, free=free >> 20)
+            room.check(file, size, number)
     if not files:
         raise UnpackRefused(N_("{file} is no backup of Fawn: it is empty"), file=file)
     return count, size
 
 
-def _belongs(
-    entry: tarfile.TarInfo, folders: Sequence[str], links: Set[PurePosixPath], files: Set[PurePosixPath]
-) -> bool:
+def _belongs(entry: tarfile.TarInfo, folders: Sequence[str], links: Set[int], files: Set[int]) -> bool:
     """Return whether an entry lies in a folder of the backup and is a file, a folder or a link.
+
+    `links` and `files` are the hashes of those before: a thirtieth of the memory of their paths.
 
     It may be neither below a link nor in the place of a link or a file: what is written there would follow the link. A
     folder of the backup is itself no link: the service would work behind it.
@@ -123,9 +154,9 @@ def _belongs(
         return False
     inside = path.parts[:1] and path.parts[0] in folders and ".." not in path.parts
     inside = inside or not files  # the first one is checked by name
-    is_free = path not in files and not any(each in links for each in (path, *path.parents))
+    is_free = hash(path) not in files and not any(hash(each) in links for each in (path, *path.parents))
     target = PurePosixPath(entry.linkname)
-    known = target in files if entry.islnk() else entry.isfile() or entry.isdir() or entry.issym()
+    known = hash(target) in files if entry.islnk() else entry.isfile() or entry.isdir() or entry.issym()
     return bool(inside) and known and is_free
 
 

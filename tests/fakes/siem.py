@@ -35,7 +35,8 @@ class SiemReceiver:
         self.posts = 0
         self.refusals = 0  # POSTs that are answered by 503
         self.seconds_a_row = 0.0  # that a POST takes
-        self.redirect_to = ""  # where POSTs are sent on to, by 307
+        self.redirects = 0  # the status by which POSTs are sent on to /elsewhere, with the same certificate
+        self.strayed = 0  # requests that came there
         self.syslog_port = self.https_port = 0
         self.ca_file = ""
         self._writers: set[asyncio.StreamWriter] = set()
@@ -73,12 +74,17 @@ class SiemReceiver:
         if self.refusals:
             self.refusals -= 1
             return web.Response(status=503)
-        if self.redirect_to:
-            return web.Response(status=307, headers={"Location": self.redirect_to})
+        if self.redirects:
+            return web.Response(status=self.redirects, headers={"Location": "/elsewhere"})
         assert request.content_type == "application/x-ndjson"
         found = [*map(json.loads, (await request.text()).splitlines())]
         await asyncio.sleep(self.seconds_a_row * len(found))
         self.events += found
+        return web.Response(status=204)
+
+    async def take_strayed(self, _request: web.Request) -> web.Response:
+        """Count what followed a redirect."""
+        self.strayed += 1
         return web.Response(status=204)
 
 
@@ -92,6 +98,7 @@ async def serve_siem(folder: Path) -> AsyncIterator[SiemReceiver]:
     context.load_cert_chain(certificate, key)
     app = web.Application(client_max_size=1 << 26)
     app.router.add_post("/audit", receiver.take_post)
+    app.router.add_route("*", "/elsewhere", receiver.take_strayed)
     runner = web.AppRunner(app)
     await runner.setup()
     https = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.skills.library import SkillFolders, SkillLibrary
 from bot.admin.operations import Answer, Operations
 from bot.service.spool import command_folder, copy_path
 from bot.storage.database import Database
@@ -61,10 +62,19 @@ async def test_a_backup_contains_the_skills_and_what_operators_decided_about_the
     for folder in (data / "skills", tmp_path / "mine" / "minutes"):
         folder.mkdir(parents=True)
     (data / "skills" / "pins.json").write_text("{}")
-    (tmp_path / "mine" / "minutes" / "SKILL.md").write_text("---\nname: minutes\n---\n")
+    (data / "skills" / "viewpoint").write_text("kept")
+    (tmp_path / "mine" / "minutes" / "SKILL.md").write_text("---\nname: minutes\ndescription: Write them.\n---\n")
+    library = SkillLibrary(SkillFolders(custom=tmp_path / "mine"), data / "skills")
+    await library.refresh()
+    assert (library.view / "minutes" / "SKILL.md").exists()
     assert (await backup())["left_out"] == []
     back = restored(tmp_path)
     assert (back / "skills" / "pins.json").read_text() == "{}"
+    assert (back / "skills" / "viewpoint").read_text() == "kept"
+    assert not (back / "skills" / "view").exists(), "it is made from the others"
+    again = SkillLibrary(SkillFolders(custom=back / "custom-skills"), back / "skills")
+    await again.refresh()
+    assert (again.view / "minutes" / "SKILL.md").exists()
     assert (back / "custom-skills" / "minutes" / "SKILL.md").read_text().startswith("---")
 
 

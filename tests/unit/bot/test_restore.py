@@ -231,6 +231,26 @@ def test_an_archive_whose_headers_lie_is_refused_within_bounds(archive: Path, tm
     assert done.stdout.startswith("refused: "), done.stderr[-2000:]
 
 
+def test_more_entries_than_the_bound_or_the_disk_takes_are_refused(archive: Path, tmp_path: Path) -> None:
+    """Empty files need no room by their sizes: only their number shows what they take."""
+    many = tmp_path / "many.tar.gz"
+    with tarfile.open(archive) as source, tarfile.open(many, "w:gz") as target:
+        source.extract("fawn.db", tmp_path)
+        target.add(tmp_path / "fawn.db", "fawn.db")
+        for number in range(9):
+            target.addfile(tarfile.TarInfo(f"threads/{number}"))
+    (tmp_path / "new").mkdir()
+    assert unpack_backup(many, tmp_path / "new", "fawn.db", ("threads",), most=10)[0] == 10
+    (tmp_path / "small").mkdir()
+    with pytest.raises(UnpackRefused, match="more than 9 entries, the most that a restore takes"):
+        unpack_backup(many, tmp_path / "small", "fawn.db", ("threads",), most=9)
+    assert [*(tmp_path / "small").iterdir()] == []
+    config = tmp_path / "small.yaml"
+    config.write_text(f"config_version: 1\ndata_dir: {tmp_path / 'by-command'}\n")
+    done = fawn("restore", str(many), "--entries", "9", config=config)
+    assert (done.returncode, "give --entries" in done.stderr) == (FAULT, True), done.stderr
+
+
 def test_modes_are_those_of_archived_files(archive: Path, tmp_path: Path) -> None:
     with tarfile.open(archive) as source, tarfile.open(tmp_path / "bad.tar.gz", "w:gz") as target:
         target.addfile(source.getmember("fawn.db"), source.extractfile("fawn.db"))

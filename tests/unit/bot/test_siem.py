@@ -76,13 +76,14 @@ async def test_a_receiver_that_needs_long_for_many_rows_gets_fewer_at_once(store
                     await asyncio.sleep(0.02)
 
 
-async def test_a_redirect_is_not_followed(store: Database, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    async with serve_siem(tmp_path) as receiver, serve_siem(tmp_path / "other") as other:
-        receiver.redirect_to = f"https://127.0.0.1:{other.https_port}/audit"
+@pytest.mark.parametrize("status", [302, 307, 308])
+async def test_a_redirect_is_not_followed(store: Database, tmp_path: Path, status: int) -> None:
+    """It would lead to the same host, with the certificate that is trusted: nothing else stops it."""
+    async with serve_siem(tmp_path) as receiver:
+        receiver.redirects = status
         async with pushing(store, receiver):
-            await until(lambda: receiver.posts > 1, 30, "another try")
-        assert (receiver.events, other.posts) == ([], 0)
+            await until(lambda: receiver.posts > 1 or receiver.strayed > 0, 30, "another try")
+        assert (receiver.events, receiver.strayed) == ([], 0)
 
 
 async def test_a_damaged_row_goes_out_as_it_is_and_what_follows_it_too(store: Database, tmp_path: Path) -> None:

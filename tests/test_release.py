@@ -6,6 +6,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -85,6 +86,25 @@ def test_a_release_is_the_same_twice_and_says_what_is_in_it(tmp_path: Path) -> N
         entries = archive.getmembers()
     assert {(each.uid, each.gid, each.uname) for each in entries} == {(0, 0, "")}
     assert len({each.mtime for each in entries}) == 1
+
+
+@pytest.mark.skipif(not shutil.which("minisign"), reason="minisign is not there: apt-get install minisign")
+def test_checksums_are_signed_by_a_key_of_minisign(tmp_path: Path) -> None:
+    words = ["minisign", "-G", "-W", "-p", str(tmp_path / "key.pub"), "-s", str(tmp_path / "key")]
+    subprocess.run(words, check=True, capture_output=True)
+    sums = tmp_path / "SHA256SUMS"
+    sums.write_text("0  a\n")
+    assert SCRIPT["sign"](sums, tmp_path / "key", "fawn 1.2") == "SHA256SUMS.minisig"
+    verify = ["minisign", "-V", "-p", str(tmp_path / "key.pub"), "-m", str(sums)]
+    done = subprocess.run(verify, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Trusted comment: fawn 1.2" in done.stdout) == (0, True), done.stderr
+    sums.write_text("1  a\n")
+    assert subprocess.run(verify, capture_output=True, check=False).returncode != 0
+
+
+def test_a_key_that_is_not_there_signs_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SCRIPT["NotReleased"], match="SIGNING_KEY cannot be read"):
+        SCRIPT["sign"](tmp_path / "SHA256SUMS", tmp_path / "key", "")
 
 
 def test_what_is_no_release_is_refused(tmp_path: Path) -> None:

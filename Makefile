@@ -20,7 +20,7 @@ WANTED_EXTRAS := $(sort $(filter $(LOCKED_EXTRAS),$(EXTRAS) $(patsubst .venv/.ex
 # Locks of what is installed: that of everything, or those of the channels.
 RUNTIME_LOCKS := $(or $(CHANNEL_LOCKS),requirements.lock)
 
-.PHONY: FORCE help install run setup dev check quick test bench docs schema words lock release released-data clean collected
+.PHONY: FORCE help install run setup dev check quick test bench docs schema words lock release fixture clean collected
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -129,7 +129,7 @@ words: dev ## collect new sentences into catalogue/zh.po, to be translated there
 release: dev ## build wheel, sdist, SBOM, licences and signed checksums into dist/: SIGNING_KEY=FILE of SSH or minisign, or DRAFT=1
 	@$(BIN)/python packaging/release
 
-released-data: dev ## write the data of this version, on which later ones are tried: before a tag, where the schema has changed
+fixture: dev ## write the data of this version, on which later ones are tried: before a tag, where the schema has changed
 	@$(BIN)/python -m tests.support.released_data
 
 lock: ## update the pinned dependencies (needs uv); the runtime gets the tested versions

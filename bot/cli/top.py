@@ -17,6 +17,7 @@ from bot.config.schema import Config
 from catalogue import _, format_duration
 
 REFRESH_SECONDS = 1.0
+WIDE = 80  # columns, from which on there is room for a turn's numbers
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 
@@ -71,11 +72,14 @@ def render_top(report: dict[str, Any], width: int) -> list[str]:
         sandboxes=report["sandboxes_in_use"],
     )
     lines = [head, *([_("not connected: {names}", names=", ".join(down))] if down else []), ""]
-    lines.append(f"{'RUN':>8} {'TIME':>9} {'CALLS':>5} {'TOKENS':>10} {'STEPS':>5}  {'THREAD':<36} DOING")
+    with_numbers = width >= WIDE
+    name_width = min(36, max(8, (width - (43 if with_numbers else 20)) // 2))
+    numbers = f" {'CALLS':>5} {'TOKENS':>10} {'STEPS':>5}" if with_numbers else ""
+    lines.append(f"{'RUN':>8} {'TIME':>9}{numbers}  {'THREAD':<{name_width}} DOING")
     for turn in sorted(report["turns"], key=lambda each: -each["seconds"]):
-        took = format_duration(turn["seconds"])
-        numbers = f"{turn['run']:>8} {took:>9} {turn['calls']:>5} {turn['tokens']:>10,} {turn['steps']:>5}"
-        lines.append(f"{numbers}  {printable_line(turn['thread'], 36):<36} {printable_line(turn['doing'])}")
+        took, name = format_duration(turn["seconds"]), printable_line(turn["thread"], name_width)
+        numbers = f" {turn['calls']:>5} {turn['tokens']:>10,} {turn['steps']:>5}" if with_numbers else ""
+        lines.append(f"{turn['run']:>8} {took:>9}{numbers}  {name:<{name_width}} {printable_line(turn['doing'])}")
     return [line[:width] for line in lines]
 
 

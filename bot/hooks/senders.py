@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bot.hooks.fields import Body, at, link_at, text_at
+from bot.hooks.fields import MAX_FIELD_CHARS, Body, at, link_at, text_at
 from catalogue import N_
 
 State = Literal["firing", "resolved", "info"]
@@ -147,35 +147,64 @@ def _github_run(kind: str, repository: str, name: str, body: Body) -> Found:
     return Found("GitHub", kind, " ".join(filter(None, (repository, name, label, branch))), (item,))
 
 
+_GITLAB_MARKS = {
+    **dict.fromkeys(("issue", "work_item", "incident", "epic"), "#"),
+    "merge_request": "!",
+    "milestone": "%",
+}  # of what has a number in its project; a pipeline has one, too, but belongs to its branch
+_GITLAB_PROJECTS = (("project", "path_with_namespace"), ("project_name",), ("group_path",), ("full_path",))
+_GITLAB_LABELS = (("build_name",), ("environment",), ("object_attributes", "name"), ("object_attributes", "title"))
+_GITLAB_LINKS = (("object_attributes", "url"), ("deployable_url",), ("url",), ("project", "web_url"))
+_GITLAB_STATUSES = (("object_attributes", "status"), ("build_status",), ("status",), ("object_attributes", "state"))
+_GITLAB_TEXTS = (("object_attributes", "note"), ("object_attributes", "description"), ("description",), ("message",))
+_GITLAB_STATES: Mapping[str, State] = {
+    **dict.fromkeys(("failed", "detected", "confirmed"), "firing"),  # of jobs, and of vulnerabilities
+    **dict.fromkeys(("success", "resolved", "dismissed"), "resolved"),
+}
+
+
 def read_gitlab(_headers: Mapping[str, str], body: Body) -> Found:
     """Read docs of GitLab: user/project/integrations/webhook_events/."""
-    event, action = text_at(body, "object_kind", most=60), text_at(body, "object_attributes", "action", most=60)
-    project = text_at(body, "project", "path_with_namespace")
+    event = text_at(body, "object_kind", most=60) or text_at(body, "event_name", most=60)
+    action = text_at(body, "object_attributes", "action", most=60) or text_at(body, "action", most=60)
+    project = _first_text(body, _GITLAB_PROJECTS) or text_at(body, "group", "group_path")
     kind = f"{event}.{action}" if action else event
     owner = next((name for name in ("merge_request", "issue") if event == "note" and at(body, name)), "")
     place = (owner,) if owner else ("object_attributes",)
-    mark = "!" if "merge_request" in (event, owner) else "#"
-    if number := text_at(body, *place, "iid"):
-        thing = f"{project}{mark}{number}"
-        title = _doing(kind, f"{thing}: {text_at(body, *place, 'title')}")
-        text = text_at(body, "object_attributes", "note") or text_at(body, "object_attributes", "description")
-        links = _links((OPEN, link_at(body, "object_attributes", "url")))
-        state: State = "resolved" if action in ENDED_ACTIONS else "info"
-        return Found("GitLab", kind, thing, (Item(title, state, "", text, links),))
-    ref = text_at(body, "ref") or text_at(body, "object_attributes", "ref")
-    ways = (("object_attributes", "status"), ("build_status",), ("status",))  # of pipelines, jobs and deployments
-    status = next(filter(None, (text_at(body, *way, most=40) for way in ways)), "")
-    label = text_at(body, "build_name") or text_at(body, "environment")
-    state = "firing" if status == "failed" else "resolved" if status == "success" else "info"
-    link = link_at(body, "object_attributes", "url") or link_at(body, "deployable_url")
-    link = link or link_at(body, "project", "web_url")
+    mark, number = _GITLAB_MARKS.get(owner or event, ""), text_at(body, *place, "iid")
+    if not (mark and number):
+        return _gitlab_work(kind, project, event, body)
+    thing = f"{project}{mark}{number}"
+    title = _doing(kind, f"{thing}: {text_at(body, *place, 'title')}")
+    links = _links((OPEN, link_at(body, "object_attributes", "url")))
+    state: State = "resolved" if action in ENDED_ACTIONS else "info"
+    return Found("GitLab", kind, thing, (Item(title, state, "", _first_text(body, _GITLAB_TEXTS), links),))
+
+
+def _gitlab_work(kind: str, project: str, event: str, body: Body) -> Found:
+    """Read a push, a pipeline, a job, a deployment, a release, a vulnerability and whatever else there is."""
+    ref = text_at(body, "ref") or text_at(body, "object_attributes", "ref") or text_at(body, "tag")
+    label = _first_text(body, _GITLAB_LABELS)
+    status = _first_text(body, _GITLAB_STATUSES, most=40)
+    link = next(filter(None, (link_at(body, *way) for way in _GITLAB_LINKS)), "")
+    link = link or link_at(body, "repository", "homepage")
     title = _doing(kind, " ".join(filter(None, (project, label, ref))))
     subject = " ".join(filter(None, (project, event, label, ref)))
-    return Found("GitLab", kind, subject, (Item(title, state, status, text_at(body, "message"), _links((OPEN, link))),))
+    text = _first_text(body, _GITLAB_TEXTS) or text_at(body, "commits", "0", "message")
+    severity = text_at(body, "object_attributes", "severity", most=40) or status
+    state = _GITLAB_STATES.get(status, "info")
+    return Found("GitLab", kind, subject, (Item(title, state, severity, text, _links((OPEN, link))),))
+
+
+_SENTRY_STATES: Mapping[str, State] = {
+    **dict.fromkeys(("created", "unresolved", "triggered"), "firing"),
+    **dict.fromkeys(("resolved", "archived", "ignored"), "resolved"),
+}
+_SEER_TEXTS = (("root_cause", "description"), ("solution", "description"), ("changes", "0", "title"))
 
 
 def read_sentry(headers: Mapping[str, str], body: Body) -> Found:
-    """Read docs.sentry.io/organization/integrations/integration-platform/webhooks/ (issues, errors, alerts)."""
+    """Read docs.sentry.io/organization/integrations/integration-platform/webhooks/: issues, errors, alerts and more."""
     resource, action = headers["sentry-hook-resource"][:60], text_at(body, "action", most=60)
     kind = f"{resource}.{action}" if action else resource
     data = at(body, "data")
@@ -185,20 +214,29 @@ def read_sentry(headers: Mapping[str, str], body: Body) -> Found:
         links = _links((OPEN, link_at(data, "web_url")))
         item = Item(title, state, action, text_at(data, "description_text"), links)
         return Found("Sentry", kind, f"alert {text_at(data, 'metric_alert', 'id')}", (item,))
-    if comment := text_at(data, "comment"):  # …/webhooks/comments/
-        item = Item(_doing(kind, f"issue {text_at(data, 'issue_id')}"), "info", "", comment)
-        return Found("Sentry", kind, f"issue {text_at(data, 'issue_id')}", (item,))
-    place = next((name for name in ("issue", "event", "error") if isinstance(at(data, name), Mapping)), "")
-    if not place:
-        return Found("Sentry", kind, "", ())
-    id = text_at(data, place, "id") if place == "issue" else text_at(data, place, "issue_id")
-    name = text_at(data, place, "shortId")
-    title = ": ".join(filter(None, (name, text_at(data, place, "title"))))
-    link = next(filter(None, (link_at(data, place, key) for key in ("web_url", "permalink"))), "")
-    state = "resolved" if action in ENDED_ACTIONS else "firing"
-    item = Item(
-        title, state, text_at(data, place, "level", most=40), text_at(data, place, "culprit"), _links((OPEN, link))
-    )
+    if place := next((name for name in ("issue", "event", "error") if isinstance(at(data, name), Mapping)), ""):
+        return _sentry_issue(kind, action, at(data, place), "id" if place == "issue" else "issue_id")
+    if issue := text_at(data, "issue_id") or text_at(data, "group_id"):  # …/webhooks/comments/, …/webhooks/seer/
+        text = text_at(data, "comment") or _first_text(data, _SEER_TEXTS)
+        link = link_at(data, "pull_requests", "0", "pull_request", "pr_url")
+        item = Item(_doing(kind, f"issue {issue}"), "info", "", text, _links((OPEN, link)))
+        return Found("Sentry", kind, f"issue {issue}", (item,))
+    if build := text_at(data, "buildId"):  # …/webhooks/preprod-artifacts/
+        state = "firing" if at(data, "state") == "FAILED" else "info"
+        named = (text_at(data, *way) for way in (("projectSlug",), ("appInfo", "name"), ("appInfo", "version")))
+        title = _doing(kind, " ".join(filter(None, named)))
+        item = Item(title, state, text_at(data, "errorCode", most=40), text_at(data, "errorMessage"))
+        return Found("Sentry", kind, f"build {build}", (item,))
+    return Found("Sentry", kind, "", ())
+
+
+def _sentry_issue(kind: str, action: str, content: object, id_name: str) -> Found:
+    """Read an issue, or an event of one."""
+    id, state = text_at(content, id_name), _SENTRY_STATES.get(action, "info")
+    title = ": ".join(filter(None, (text_at(content, "shortId"), text_at(content, "title"))))
+    link = link_at(content, "web_url") or link_at(content, "permalink")
+    level, culprit = text_at(content, "level", most=40), text_at(content, "culprit")
+    item = Item(_doing(kind, title) if state == "info" else title, state, level, culprit, _links((OPEN, link)))
     return Found("Sentry", kind, f"issue {id}" if id else title, (item,))
 
 
@@ -211,6 +249,11 @@ def read_script(_headers: Mapping[str, str], body: Body) -> Found:
     item = Item(title, state, text_at(body, "severity", most=40), text, _links((OPEN, link_at(body, "url"))))
     kind = text_at(body, "kind", most=60)
     return Found("script", kind, text_at(body, "group"), (item,) if title else ())
+
+
+def _first_text(body: object, ways: Sequence[tuple[str, ...]], most: int = MAX_FIELD_CHARS) -> str:
+    """Return the first text that there is at some ways."""
+    return next(filter(None, (text_at(body, *way, most=most) for way in ways)), "")
 
 
 def _doing(kind: str, title: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from bot.config.hooks import HookConfig
 
+# Compared by hand, once, with all payloads of the sources that the functions name.
 Payload = tuple[dict[str, str], dict[str, Any]]
 JSON = {"content-type": "application/json"}
 NEVER = "0001-01-01T00:00:00Z"
@@ -123,6 +124,73 @@ def gitlab(action: str = "open") -> Payload:
             "url": "http://example.com/diaspora/issues/23",
         },
     }
+
+
+def gitlab_work(kind: str, **more: Any) -> Payload:
+    """Other events of the same documentation, and of the payloads that the tests of xanzy/go-gitlab have in
+    testdata/webhooks: some repeat deliveries of gitlab.com. The fields are theirs, the values not."""
+    project = {"id": 5, "path_with_namespace": "shop/web", "web_url": "https://git.example/shop/web"}
+    values: dict[str, Any] = {
+        "pipeline": {
+            "object_attributes": {"id": 31, "iid": 23, "ref": "main", "status": "failed", "detailed_status": "failed"},
+            "merge_request": {"iid": 1, "title": "Test", "url": "https://git.example/shop/web/-/merge_requests/1"},
+        },
+        "build": {
+            "ref": "main", "build_name": "unit", "build_status": "failed", "build_failure_reason": "script_failure",
+            "project_name": "Shop / web", "repository": {"homepage": "https://git.example/shop/web"},
+            "environment": {"name": "production", "action": "start"}, "project": None,
+        },
+        "release": {
+            "action": "create", "name": "Spring", "tag": "1.2.0", "description": "Faster.",
+            "url": "https://git.example/shop/web/-/releases/1.2.0",
+        },
+        "vulnerability": {
+            "object_attributes": {
+                "title": "Denial of service in a parser", "state": "detected", "severity": "high",
+                "url": "https://git.example/shop/web/-/security/vulnerabilities/1", "report_type": "dependency_scanning",
+            }
+        },
+        "note": {
+            "object_attributes": {"note": "Why this?", "noteable_type": "Commit", "url": "https://git.example/c#n1"},
+            "commit": {"id": "cfe3", "message": "Add a submodule"},
+        },
+        "push": {"ref": "refs/heads/main", "event_name": "push", "commits": [{"message": "Update the catalogue"}]},
+        "subgroup_create": {"object_kind": None, "event_name": "subgroup_create", "full_path": "shop/new", "project": None},
+        "access_token": {
+            "event_name": "expiring_access_token", "group": {"group_path": "shop"}, "project": None,
+            "object_attributes": {"id": 25, "name": "deploys", "expires_at": "2026-12-26"},
+        },
+    }  # fmt: skip
+    return JSON | {"x-gitlab-event": "x"}, {"object_kind": kind, "project": project, **values[kind], **more}
+
+
+def sentry_of(resource: str) -> Payload:
+    """Other pages of the same documentation: issue-alerts, errors, metric-alerts, comments, seer, preprod-artifacts (the
+    source is getsentry/sentry-docs). The fields are theirs, most values not."""
+    happened = {
+        "title": "ReferenceError: heck is not defined", "culprit": "?(<anonymous>)", "level": "error",
+        "issue_id": "1117540176", "web_url": "https://sentry.example/issues/1117540176/events/e4/", "shortId": None,
+    }  # fmt: skip
+    alert = {"id": "4", "identifier": "1", "title": "Sacred Marmot", "alert_rule": {"id": "7", "name": "Many errors"}}
+    described = {"description_title": "Critical: Many errors", "description_text": "1000 events in 10 minutes"}
+    cause = {"description": "The variable is never set.", "steps": [{"title": "A person opens the page"}]}
+    build = {
+        "buildId": "72",
+        "projectSlug": "app",
+        "state": "FAILED",
+        "errorCode": "TIMEOUT",
+        "errorMessage": "Too slow",
+    }
+    action, data = {
+        "event_alert": ("triggered", {"event": happened, "triggered_rule": "Important"}),
+        "error": ("created", {"error": happened}),
+        "metric_alert": ("critical", {"metric_alert": alert, "web_url": "https://sentry.example/a/1/", **described}),
+        "comment": ("created", {"comment": "Seen", "issue_id": 1117540176, "comment_id": "1"}),
+        "seer": ("root_cause_completed", {"run_id": 1, "group_id": 1117540176, "root_cause": cause}),
+        "preprod_artifact": ("size_analysis_completed", {**build, "appInfo": {"name": "App", "version": "1.0"}}),
+        "installation": ("created", {"installation": {"status": "pending", "uuid": "a8e5"}}),
+    }[resource]
+    return JSON | {"sentry-hook-resource": resource, "request-id": "7d2e40"}, {"action": action, "data": data}
 
 
 def sentry(action: str = "created") -> Payload:

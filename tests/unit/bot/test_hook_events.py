@@ -136,6 +136,62 @@ def test_jobs_and_deployments_of_gitlab_say_how_they_ended(word: str, state: str
         assert (found.subject, item.state, item.links[0][1]) == (subject, state, link)
 
 
+@pytest.mark.parametrize(
+    ("kind", "subject", "title", "state", "text", "link"),
+    [
+        ("pipeline", "shop/web pipeline main", "shop/web main", "firing", "", "shop/web"),
+        ("build", "Shop / web build unit main", "Shop / web unit main", "firing", "", "shop/web"),
+        ("release", "shop/web release 1.2.0", "shop/web 1.2.0 (release create)", "info", "Faster.", "releases/1.2.0"),
+        ("vulnerability", "shop/web vulnerability Denial", "Denial of service", "firing", "", "vulnerabilities/1"),
+        ("note", "shop/web note", "shop/web (note)", "info", "Why this?", "c#n1"),
+        ("push", "shop/web push refs/heads/main", "refs/heads/main", "info", "Update the catalogue", "shop/web"),
+        ("subgroup_create", "shop/new subgroup_create", "shop/new (subgroup create)", "info", "", ""),
+        ("access_token", "shop access_token deploys", "shop deploys (access token)", "info", "", ""),
+    ],
+)
+def test_each_event_of_gitlab_says_what_it_is_about(
+    kind: str, subject: str, title: str, state: str, text: str, link: str
+) -> None:
+    event = read(hook_payloads.gitlab_work(kind))
+    [item] = event.items
+    assert (event.subject.startswith(subject), title in item.title) == (True, True), (event.subject, item.title)
+    assert (item.state, item.text) == (state, text)
+    assert any(link in address for _name, address in item.links) is bool(link)
+
+
+def test_a_pipeline_is_no_issue_of_its_number_and_ends() -> None:
+    failed, issue = read(hook_payloads.gitlab_work("pipeline")), read(hook_payloads.gitlab())
+    assert failed.subject != issue.subject
+    passed = {"id": 32, "iid": 24, "ref": "main", "status": "success"}
+    ended = read(hook_payloads.gitlab_work("pipeline", object_attributes=passed))
+    assert (ended.subject, ended.is_resolved) == (failed.subject, True)
+
+
+@pytest.mark.parametrize(
+    ("resource", "subject", "state", "text"),
+    [
+        ("event_alert", "issue 1117540176", "firing", "?(<anonymous>)"),
+        ("error", "issue 1117540176", "firing", "?(<anonymous>)"),
+        ("metric_alert", "alert 4", "firing", "1000 events"),
+        ("comment", "issue 1117540176", "info", "Seen"),
+        ("seer", "issue 1117540176", "info", "The variable is never set."),
+        ("preprod_artifact", "build 72", "firing", "Too slow"),
+    ],
+)
+def test_each_event_of_sentry_belongs_to_its_issue_or_alert(resource: str, subject: str, state: str, text: str) -> None:
+    event = read(hook_payloads.sentry_of(resource))
+    [item] = event.items
+    assert (event.subject, item.state) == (subject, state)
+    assert text in item.text
+    assert item.title
+
+
+def test_an_issue_of_sentry_that_somebody_takes_fires_nothing() -> None:
+    [item] = read(hook_payloads.sentry("assigned")).items
+    assert (item.state, "(issue assigned)" in item.title) == ("info", True)
+    assert read(hook_payloads.sentry_of("installation")).ignored
+
+
 def test_a_comment_belongs_to_its_issue() -> None:
     headers, body = hook_payloads.github()
     comment = {"comment": {"body": "me too", "html_url": "https://github.com/x/issues/1#issuecomment-1"}}

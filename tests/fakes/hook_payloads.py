@@ -147,7 +147,8 @@ def gitlab_work(kind: str, **more: Any) -> Payload:
         "vulnerability": {
             "object_attributes": {
                 "title": "Denial of service in a parser", "state": "detected", "severity": "high",
-                "url": "https://git.example/shop/web/-/security/vulnerabilities/1", "report_type": "dependency_scanning",
+                "url": "https://git.example/shop/web/-/security/vulnerabilities/1",
+                "report_type": "dependency_scanning",
             }
         },
         "note": {
@@ -155,7 +156,9 @@ def gitlab_work(kind: str, **more: Any) -> Payload:
             "commit": {"id": "cfe3", "message": "Add a submodule"},
         },
         "push": {"ref": "refs/heads/main", "event_name": "push", "commits": [{"message": "Update the catalogue"}]},
-        "subgroup_create": {"object_kind": None, "event_name": "subgroup_create", "full_path": "shop/new", "project": None},
+        "subgroup_create": {
+            "object_kind": None, "event_name": "subgroup_create", "full_path": "shop/new", "project": None,
+        },
         "access_token": {
             "event_name": "expiring_access_token", "group": {"group_path": "shop"}, "project": None,
             "object_attributes": {"id": 25, "name": "deploys", "expires_at": "2026-12-26"},
@@ -165,8 +168,10 @@ def gitlab_work(kind: str, **more: Any) -> Payload:
 
 
 def sentry_of(resource: str) -> Payload:
-    """Other pages of the same documentation: issue-alerts, errors, metric-alerts, comments, seer, preprod-artifacts (the
-    source is getsentry/sentry-docs). The fields are theirs, most values not."""
+    """Other pages of the same documentation: issue-alerts, errors, metric-alerts, comments, seer, preprod-artifacts.
+
+    Its source is getsentry/sentry-docs. The fields are theirs, most values not.
+    """
     happened = {
         "title": "ReferenceError: heck is not defined", "culprit": "?(<anonymous>)", "level": "error",
         "issue_id": "1117540176", "web_url": "https://sentry.example/issues/1117540176/events/e4/", "shortId": None,

@@ -14,11 +14,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import orjson
 from aiohttp import HttpVersion11, web
 
 from bot.http.exchange import WRITE_SECONDS
-from bot.http.route import HttpProblem
+from bot.http.route import HttpProblem, dump_json
 from bot.storage.database import StorageError
 
 log = logging.getLogger(__name__)
@@ -89,7 +88,7 @@ class EventStream(asyncio.Protocol):
     async def send(self, name: str, data: object, id: str = "") -> None:
         """Send an event. Without an id, a client that asks again goes on after the last one that had one."""
         head = f"id: {id}\n" if id else ""
-        await self.write(f"{head}event: {name}\ndata: ".encode() + orjson.dumps(data) + b"\n\n")
+        await self.write(f"{head}event: {name}\ndata: ".encode() + dump_json(data) + b"\n\n")
 
     async def wait(self) -> None:
         """Wait until it is woken; show meanwhile that the connection lives."""

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from agent.blocks import HINT_MARK
 from bot.http.spec import Spec
 
 if TYPE_CHECKING:
@@ -52,6 +54,9 @@ BODY_BYTES = 64 * 1024
 BODY_SECONDS = 20.0
 JSON_TYPE = "application/json"
 TAG_BYTES = 12
+_MARK = HINT_MARK.encode()
+_OPENED = re.compile(_MARK + rb"(?=[A-Za-z0-9])")  # each command begins so, and no word follows one
+_CLOSED = re.compile(_MARK)
 
 Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
@@ -141,12 +146,21 @@ async def read_json(request: web.Request) -> Any:
         raise HttpProblem(400, "bad_json", what, "Send one JSON value in UTF-8.") from None
 
 
+def dump_json(content: object) -> bytes:
+    """Return a value as JSON, with the commands of its texts as a person writes them over HTTP, such as /status.
+
+    Each part of a text that streams is a text of its own here, so that a placeholder may be cut in two.
+    """
+    body = orjson.dumps(content)
+    return _CLOSED.sub(b"", _OPENED.sub(b"/", body)) if _MARK in body else body
+
+
 def json_response(status: int, content: object, headers: Mapping[str, str] | None = None) -> web.Response:
     """Return an answer in JSON."""
     from aiohttp import web
 
     return web.Response(
-        status=status, body=orjson.dumps(content) + b"\n", content_type=JSON_TYPE, charset="utf-8", headers=headers
+        status=status, body=dump_json(content) + b"\n", content_type=JSON_TYPE, charset="utf-8", headers=headers
     )
 
 
@@ -154,7 +168,7 @@ def read_response(request: web.Request, content: object) -> web.Response:
     """Return an answer in JSON with an ETag; 304 without a body where the client has the same one."""
     from aiohttp import web
 
-    body = orjson.dumps(content) + b"\n"
+    body = dump_json(content) + b"\n"
     tag = hashlib.blake2b(body, digest_size=TAG_BYTES).hexdigest()
     headers = {"ETag": f'"{tag}"', "Cache-Control": "private, no-cache"}
     if any(each.value in (tag, "*") for each in request.if_none_match or ()):

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import yarl
 
+from agent.blocks import HINT_MARK, command_hint
 from tests.e2e.conftest import Start
 from tests.e2e.test_probes import address_of
 from tests.fakes.server import until
@@ -86,6 +87,22 @@ async def test_a_posted_message_is_answered_and_read(start: Start) -> None:
     assert service.rows("SELECT DISTINCT person FROM usage WHERE kind='turn'") == [("telegram:7",)]
     assert key not in service.log()
     assert await service.stop() == 0
+
+
+async def test_commands_in_texts_are_those_of_http(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    async with client_of(service, key) as client:
+        text = f"Write `{command_hint('plan packing')}` or {command_hint('status')}."
+        _status, sent = await post(client, "/v1/threads/t/messages", {"text": ask(text=text)})
+        run = await finished_run(client, sent["id"])
+        assert run["text"] == "Write `/plan packing` or /status."
+        paths = [f"/v1/messages/{sent['id']}/events", f"/v1/runs/{run['id']}", "/v1/threads/t"]
+        for path in (*paths, "/v1/search?q=packing", "/threads/t/state"):
+            async with client.get(path) as answer:
+                body = await answer.read()
+            assert HINT_MARK.encode() not in body, path
+            assert b"/plan packing" in body, path
 
 
 async def test_a_kill_after_the_202_leaves_one_answer(start: Start) -> None:

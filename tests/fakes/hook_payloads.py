@@ -128,7 +128,7 @@ def gitlab(action: str = "open") -> Payload:
 
 def gitlab_work(kind: str, **more: Any) -> Payload:
     """Other events of the same documentation, and of the payloads that the tests of xanzy/go-gitlab have in
-    testdata/webhooks: some repeat deliveries of gitlab.com. The fields are theirs, the values not."""
+    testdata/webhooks: some repeat deliveries of GitLab itself. The fields are theirs, the values not."""
     project = {"id": 5, "path_with_namespace": "shop/web", "web_url": "https://git.example/shop/web"}
     values: dict[str, Any] = {
         "pipeline": {

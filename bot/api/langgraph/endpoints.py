@@ -31,7 +31,7 @@ from bot.api.read_models import not_found, own_conversation
 from bot.config.team import Right
 from bot.feature import Door
 from bot.http.event_stream import EventStream, last_event_id, stream_events
-from bot.http.route import HttpProblem, Route, json_response, read_json
+from bot.http.route import HttpProblem, Route, dump_json, json_response, read_json
 from bot.storage import conversations, inbox, runs, web_threads
 from bot.storage.api_keys import READ, THREADS
 from bot.storage.database import Execute
@@ -317,7 +317,7 @@ class LangGraphEndpoints:
                 found = await self.door.store.run(partial(shapes.values, thread=thread), durable=False)
                 if sink.run.get("state") == "failed":
                     found["__error__"] = {"error": "RunFailed", "message": sink.run["failure"] or "The run failed."}
-                await stream.write(orjson.dumps(found))
+                await stream.write(dump_json(found))
 
         self.hub.refuse_more(caller)
         return await stream_events(request, woken, tell, headers=head, heartbeat=b"\n")

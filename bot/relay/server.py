@@ -14,9 +14,11 @@ import logging
 import os
 import re
 import signal
+import stat
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_META_BYTES = 3 << 20  # developers.facebook.com/docs/graph-api/webhooks/getting-started: "up to … 3 MB"
-MAX_BODIES = 16  # read at once
+MAX_BODIES = 16  # large ones, read at once
+SMALL_BYTES = 64 << 10  # of a body that waits for no place: slow strangers would keep senders out
 MAX_HEADER_CHARS = 2_000
 MAX_TAKEN = 50  # deliveries in one answer…
 MAX_TAKEN_BYTES = 8 << 20  # …and their bodies, but for the first one
@@ -70,7 +73,8 @@ class Spool:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in sorted(self._folder.iterdir()):
             if found := NAME.fullmatch(path.name):
-                self._add(int(found["id"]), found["source"], path.stat().st_size)
+                if stat.S_ISREG((kept := path.lstat()).st_mode):  # no link to another file
+                    self._add(int(found["id"]), found["source"], kept.st_size)
             elif path.suffix == ".part":  # its sender got no answer
                 path.unlink()
         return len(self._waiting)
@@ -96,16 +100,22 @@ class Spool:
     def _write(self, id: int, source: str, raw: bytes) -> None:
         path = self._path(id, source)
         part = path.with_name(f"{path.name}.part")  # no name of a delivery, whatever its source is called
-        with part.open("wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        part.rename(path)
-        folder = os.open(self._folder, os.O_RDONLY)
         try:
-            os.fsync(folder)  # the name, too
-        finally:
-            os.close(folder)
+            with part.open("xb") as file:
+                file.write(raw)
+                file.flush()
+                os.fsync(file.fileno())
+            part.rename(path)
+            folder = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # the name, too
+            finally:
+                os.close(folder)
+        except OSError:  # its sender is told to come again: what is there takes room for nothing
+            for each in (part, path):
+                with suppress(OSError):
+                    each.unlink(missing_ok=True)
+            raise
 
     async def wait(self, sources: Collection[str], seconds: float) -> list[int]:
         """Return the oldest deliveries of these sources; wait for one if there is none."""
@@ -128,11 +138,24 @@ class Spool:
             source, own = self._waiting[id]
             if found and size + own > MAX_TAKEN_BYTES:
                 break
-            raw = await asyncio.to_thread(self._path(id, source).read_bytes)
-            head, _newline, body = raw.partition(b"\n")
-            found.append({"id": id, "source": source, **orjson.loads(head), "body": base64.b64encode(body).decode()})
+            try:
+                raw = await asyncio.to_thread(self._path(id, source).read_bytes)
+                head, _newline, body = raw.partition(b"\n")
+                told = {name: orjson.loads(head)[name] for name in ("received", "headers")}
+            except (FileNotFoundError, IsADirectoryError, ValueError, KeyError, TypeError) as error:
+                await asyncio.to_thread(self._set_aside, id, source, error)
+                continue
+            found.append({"id": id, "source": source, **told, "body": base64.b64encode(body).decode()})
             size += own
         return found
+
+    def _set_aside(self, id: int, source: str, error: Exception) -> None:
+        """Hand over the others without this one, which somebody may want to look at. It counts no more."""
+        log.error("relay.damaged source=%s id=%d reason=%r", source, id, error)
+        self._bytes -= self._waiting.pop(id)[1]
+        path = self._path(id, source)
+        with suppress(OSError):
+            path.rename(path.with_name(f"{path.name}.damaged"))
 
     async def drop(self, ids: Iterable[int]) -> None:
         """Forget deliveries that Fawn has stored, also when it leaves meanwhile."""
@@ -175,7 +198,8 @@ class Relay:
         headers = read_headers(request)
         if is_needed_before_body(source.as_hook):  # a stranger's body is not read
             _prove(source, headers, b"")
-        async with self._bodies:
+        size = request.content_length
+        async with nullcontext() if size is not None and size <= SMALL_BYTES else self._bodies:
             body = await read_body(request)
             _prove(source, headers, body)
             if source.signature != "meta" and len(body) > MAX_BODY_BYTES:

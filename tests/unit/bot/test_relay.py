@@ -7,14 +7,15 @@ import hmac
 import json
 import signal
 import sys
+from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientError, ClientSession
 
 from agent.setting import Secret
 from bot.config.hooks import MAX_BODY_BYTES, HookConfig
@@ -25,18 +26,21 @@ from bot.current import Current
 from bot.feature import Door
 from bot.hooks.endpoint import HookEndpoint
 from bot.http.listener import listening
-from bot.relay.server import MAX_TAKEN, Relay, Spool
+from bot.relay.server import MAX_BODIES, MAX_META_BYTES, MAX_TAKEN, Relay, Spool
 from bot.storage.database import Database, StorageError
 from bot.storage.migrate import migrate_database
-from channels.base import TokenRejected
+from channels.base import ChannelError, TokenRejected
 from channels.shared.http_client import HttpClient
 from channels.shared.lifecycle import opened
 from channels.shared.relay_client import Delivery, RelayClient
 from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import Payload, headers_of
+from tests.fakes.server import until
+from tests.support.ports import free_port
 from tests.unit.bot.test_hook_endpoint import SIGNATURES, TOKEN
 
 KEY = "k" * 40
+KILLS = 20
 SOURCES = {name: RelaySource(Secret(TOKEN), signature) for name, signature in SIGNATURES.items()} | {
     "whatsapp": RelaySource(Secret("app secret"), "meta", Secret("verify me"))
 }
@@ -274,3 +278,149 @@ async def test_a_kill_in_the_middle_of_a_write_leaves_no_delivery(tmp_path: Path
     assert [each.stat().st_size for each in folder.iterdir()] == [1000]
     assert Spool(folder, 1 << 20).open() == 0
     assert not [*folder.iterdir()]
+
+
+# ---------------------------------------------------------------- strangers, damage and kills
+
+
+async def test_slow_strangers_do_not_keep_senders_out(tmp_path: Path) -> None:
+    """Bodies that dribble in are read before anybody knows who sends them: they take no place from small ones."""
+    async with relaying(tmp_path) as bench:
+        host, port = bench.address.removeprefix("http://").split(":")
+        strangers = [await asyncio.open_connection(host, int(port)) for _each in range(MAX_BODIES + 4)]
+        for number, (_reader, writer) in enumerate(strangers):
+            size = MAX_META_BYTES if number % 2 else 100
+            writer.write(b"POST /hooks/whatsapp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n{" % size)
+            await writer.drain()
+        async with asyncio.timeout(10):  # less than the time of a body
+            assert (await bench.post("whatsapp", b'{"n": 1}'))[0] == 202
+        assert [each.body for each in await bench.fetch()] == [b'{"n": 1}']
+        for _reader, writer in strangers:
+            writer.close()
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_a_truncated_upload_is_no_delivery(tmp_path: Path, framing: str) -> None:
+    """Also of a sender whose header alone is the proof."""
+    async with relaying(tmp_path) as bench:
+        host, port = bench.address.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        size = b"Content-Length: 20" if framing == "length" else b"Transfer-Encoding: chunked"
+        head = b"POST /hooks/alertmanager HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n"
+        body = b'{"alerts":' if framing == "length" else b'a\r\n{"alerts":\r\n'
+        writer.write(head % (TOKEN.encode(), size) + body)
+        writer.write_eof()
+        assert b"202" not in (await reader.read()).partition(b"\r\n")[0]
+        writer.close()
+        assert await bench.fetch() == []
+        assert [*(tmp_path / "relay").iterdir()] == []
+
+
+async def test_a_signature_is_over_the_bytes_that_came(tmp_path: Path) -> None:
+    """Another form of the same JSON, a second signature, and one of another source are no proof."""
+    body, other = b'{"n":1}', b'{"n": 1}'
+    signed = f"sha256={hmac.digest(b'app secret', body, 'sha256').hex()}"
+    async with relaying(tmp_path) as bench:
+        for wrong in (other, body + b"\n", b"\xef\xbb\xbf" + body, b""):
+            assert (await bench.post("whatsapp", wrong, {"X-Hub-Signature-256": signed}))[0] == 401
+        for header in (signed.upper(), signed[:-1], signed + "0", f"{signed}, {signed}", "sha256=", "sha1=00", ""):
+            assert (await bench.post("whatsapp", body, {"X-Hub-Signature-256": header}))[0] == 401, header
+        assert (await bench.post("github", body, {"X-Hub-Signature-256": signed}))[0] == 401
+        assert (await bench.post("whatsapp", body, {"X-Hub-Signature-256": signed}))[0] == 202
+        assert [each.body for each in await bench.fetch()] == [body]
+
+
+async def test_a_disk_that_is_full_keeps_no_halves(tmp_path: Path) -> None:
+    """What could not be written whole takes no room, nor what was written and may not be there after a crash."""
+    folder = tmp_path / "relay"
+    program = (
+        "import asyncio, pathlib, resource, signal, sys\nfrom bot.relay.server import Spool\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "async def main():\n    spool = Spool(pathlib.Path(sys.argv[1]), 1 << 20)\n    spool.open()\n"
+        "    try:\n        await spool.keep('deploys', {}, bytes(5000), 1.0)\n"
+        "    except OSError:\n        await spool.keep('deploys', {}, b'small', 1.0)\n        sys.exit(7)\n"
+        "asyncio.run(main())"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(folder))
+    assert await process.wait() == 7
+    assert [each.suffix for each in folder.iterdir()] == [".deploys"]
+
+
+async def test_what_is_damaged_or_foreign_stops_no_other_delivery(tmp_path: Path) -> None:
+    """A link to another file, a folder, a cut file and one that has vanished, among good ones."""
+    spool = Spool(tmp_path / "relay", 1 << 20)
+    spool.open()
+    for number in range(3):
+        await spool.keep("deploys", {}, f"{number}".encode(), 1.0)
+    first, second, _third = sorted((tmp_path / "relay").iterdir())
+    (tmp_path / "secret").write_text('{"headers": {}, "received": 1}\nsecret')
+    (tmp_path / "relay" / f"{1:020d}.deploys").symlink_to(tmp_path / "secret")
+    (tmp_path / "relay" / f"{2:020d}.deploys").mkdir()
+    first.write_bytes(b'{"received": 1.0, "hea')
+    again = Spool(tmp_path / "relay", 1 << 20)
+    assert again.open() == 3
+    second.unlink()
+    found = await again.read(await again.wait(["deploys"], 0.0))
+    assert [b64decode(each["body"]) for each in found] == [b"2"]
+    await again.drop([each["id"] for each in found])
+    assert await again.wait(["deploys"], 0.0) == []
+    assert first.with_suffix(".deploys.damaged").exists(), "for whoever wants to look at it"
+
+
+async def test_no_kill_at_any_step_loses_or_doubles_a_delivery(tmp_path: Path, store: Database) -> None:
+    """The relay is killed at its first step on the disk, the next one at its second, and so on."""
+    config = Config(hooks=HOOKS, channels=(ChannelConfig("slack", None, AccessConfig(open=True)),))
+    endpoint = HookEndpoint(Door(store, Current(config), *[None] * 8))  # type: ignore[arg-type]  # it needs no more
+    port, folder = free_port(), tmp_path / "relay"
+    address, numbers = f"http://127.0.0.1:{port}", iter(range(1_000_000))
+    sent: list[int] = []
+
+    async def take(delivery: Delivery) -> None:
+        await endpoint.take_relayed(delivery.source, delivery.headers, delivery.body, delivery.received)
+
+    async def send() -> None:
+        async with ClientSession() as client:
+            for number in numbers:
+                event, body = deploy(number)
+                while True:
+                    with suppress(ClientError):
+                        async with client.post(f"{address}/hooks/github", data=body, headers=event) as answer:
+                            assert answer.status == 202, await answer.text()
+                            sent.append(number)
+                            break
+                    await asyncio.sleep(0.02)
+
+    async def fetch() -> None:
+        async with opened(HttpClient("relay", "", "")) as http:
+            fetcher = RelayClient(http, address, KEY)
+            while True:
+                with suppress(ChannelError):
+                    await fetcher.fetch(["github"], take, wait=0.2)
+                await asyncio.sleep(0.02)
+
+    sender, receiver = asyncio.create_task(send()), asyncio.create_task(fetch())
+    command = [sys.executable, "-m", "tests.support.killed_relay", str(folder), str(port), KEY, TOKEN]
+    try:
+        for step in range(1, KILLS + 1):
+            process = await asyncio.create_subprocess_exec(*command, str(step))
+            assert await asyncio.wait_for(process.wait(), 120) == -signal.SIGKILL
+        sender.cancel()  # in the middle of a post, whose outcome it does not know
+        process = await asyncio.create_subprocess_exec(*command, "0")
+        await until(lambda: not [*folder.iterdir()], 60)
+        process.terminate()
+        await process.wait()
+    finally:
+        for task in (sender, receiver):
+            task.cancel()
+        await asyncio.gather(sender, receiver, return_exceptions=True)
+    rows = await store.run(lambda execute: execute("SELECT event FROM hook_deliveries", {}))
+    stored = [int(json.loads(row["event"])["items"][0]["title"].split()[-1]) for row in rows]
+    assert len(stored) == len({*stored})
+    assert {*sent} <= {*stored} <= {*sent, len(sent)}  # the last one was stored without an answer, or not
+    assert len(sent) > KILLS // 5
+
+
+def deploy(number: int) -> tuple[Mapping[str, str], bytes]:
+    """Return the headers and the body of a signed delivery."""
+    body = json.dumps({"title": f"deploy {number}", "group": str(number)}).encode()
+    return {"X-Hub-Signature-256": f"sha256={hmac.digest(TOKEN.encode(), body, 'sha256').hex()}"}, body

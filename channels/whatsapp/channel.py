@@ -26,6 +26,7 @@ from channels.base import (
     Refused,
     Reply,
     SentMessages,
+    StateStore,
 )
 from channels.shared import file_limits
 from channels.shared.caches import LatestDict, TypingActions
@@ -49,6 +50,7 @@ log = logging.getLogger(__name__)
 WINDOW_SECONDS = 86_400.0  # …/cloud-api/guides/send-messages#customer-service-windows
 TYPING_SECONDS = 20.0  # of 25 that a typing action shows
 MAX_BACKOFF_SECONDS = 10.0
+ASKED = "asked "  # begins the name of what is kept, before the person
 MAX_REPORTED = 10_000  # messages whose fate is remembered
 UNSIGNED = N_("The relay handed over something that WhatsApp did not sign: compare the App secret in both places.")
 
@@ -69,7 +71,8 @@ class WhatsAppChannel(PlatformChannel):
         self._limiter = RateLimiter(RateLimits(settings.per_person, settings.burst, overall=settings.overall))
         self._typing: TypingActions[tuple[str, str]] = TypingActions(TYPING_SECONDS, self._mark_read)
         self._reported: LatestDict[str, str] = LatestDict(MAX_REPORTED)  # mark of a post → its message
-        self._asked: dict[str, float] = {}  # person → time.time() of the latest template
+        self._state: StateStore
+        self._asking = asyncio.Lock()
         self._account = ""
         self._asked_account = 0.0  # time.monotonic()
         self._unsigned = False  # the latest delivery was not signed with the app's secret
@@ -185,17 +188,37 @@ class WhatsAppChannel(PlatformChannel):
         await self._ask_to_write(thread.chat)
         raise closed
 
+    def keep_state(self, state: StateStore) -> None:
+        """Keep there when each person was last asked to write: each time costs money."""
+        self._state = state
+
     async def _ask_to_write(self, person: str) -> None:
-        """Send the template, once in a window's time: it costs money."""
-        if not self._settings.template or time.time() - self._asked.get(person, 0.0) < WINDOW_SECONDS:
+        """Send the template, once in a window's time, also over restarts."""
+        if not self._settings.template:
             return
-        self._asked[person] = time.time()
+        async with self._asking:
+            try:
+                if not await self._note_asking(person):
+                    return
+            except NotStored:
+                return  # or it would be sent again and again
         language = {"code": self._settings.template_language}
         content = {"type": "template", "template": {"name": self._settings.template, "language": language}}
         try:
             await self._api.send(person, content)
         except ChannelError as error:
             log.error("whatsapp.template_failed reason=%s", error)  # noqa: TRY400 — the reason is enough
+
+    async def _note_asking(self, person: str) -> bool:
+        """Return whether to ask a person now, and note that, so that a crash asks nobody twice. Raises NotStored."""
+        now = time.time()
+        asked = {name: float(at) for name, at in (await self._state.load()).items() if name.startswith(ASKED)}
+        name = f"{ASKED}{person}"
+        if now - asked.get(name, 0.0) < WINDOW_SECONDS:
+            return False
+        over = {each: None for each, at in asked.items() if now - at >= WINDOW_SECONDS}
+        await self._state.save({**over, name: f"{now}"})
+        return True
 
     async def _send_text(self, thread: Thread, text: str) -> str:
         return await self._send(thread, {"type": "text", "text": {"preview_url": False, "body": text}})

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.test_questions import question
 from tests.fakes.server import until
 from tests.fakes.whatsapp import JANE, FakeWhatsApp
 from tests.support.all_platforms import AllPlatforms
 from tests.support.kills import KillRun, Plan
 from tests.support.rigs.whatsapp import WhatsAppRig
-from tests.support.service_process import ask
+from tests.support.service_process import ask, bash
 
 DAY = 86_400
+COPY = "cp /mnt/user-data/uploads/* /mnt/user-data/outputs/copy.csv"
 
 
 def server_of(service: AllPlatforms) -> FakeWhatsApp:
     rig = service.rigs["whatsapp"]
     assert isinstance(rig, WhatsAppRig)
     return rig.server
+
+
+def has_tried(server: FakeWhatsApp, before: int) -> bool:
+    return len(server.calls_of("post")) > before
 
 
 async def test_what_is_written_while_the_service_is_down_is_answered_once(tmp_path: Path) -> None:
@@ -52,6 +59,57 @@ async def test_an_answer_waits_for_the_window_over_a_restart(tmp_path: Path) -> 
         await service.shows("whatsapp", "the next answer", seconds=40)
         await service.quiet()
         assert service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
+
+
+async def test_a_person_is_asked_to_write_once_also_over_restarts(tmp_path: Path) -> None:
+    """A template costs money. What waits comes once they write."""
+    template = {"channels": {"whatsapp": {"template": "fawn_answer_waits"}}}
+    async with AllPlatforms.open(tmp_path, "whatsapp", **template) as service:
+        server = server_of(service)
+        server.send(ask(text="late answer", delay_ms=1500))
+        await until(lambda: server.reads, 20, "the read mark")
+        server.heard[JANE] = time.time() - DAY - 10
+        await service.shows("whatsapp", "[fawn_answer_waits]", seconds=40)
+        for _restart in range(2):
+            refused = len(server.calls_of("post"))
+            await service.kill()
+            await service.start()
+            await until(partial(has_tried, server, refused), 40, "another try")
+            await service.shows("whatsapp", "[fawn_answer_waits]")
+        server.send("here I am")
+        await service.shows("whatsapp", "late answer", seconds=40)
+        await service.quiet()
+        assert [one.text for one in server.visible()].count("[fawn_answer_waits]") == 1
+
+
+@pytest.mark.usefixtures("bubblewrap")
+async def test_buttons_lists_files_and_read_marks_over_kills(tmp_path: Path) -> None:
+    async with AllPlatforms.open(tmp_path, "whatsapp") as service:
+        server = server_of(service)
+        server.send(ask(steps=[{"calls": [question("Which format?", "csv", "xlsx")]}], text="as you like"))
+        await service.shows("whatsapp", "Which format?")
+        await service.quiet()
+        await service.kill()
+        server.press("xlsx")  # while nobody is there
+        await service.start()
+        await service.shows("whatsapp", "as you like", seconds=40)
+        server.press("csv")  # of the same message
+        await service.shows("whatsapp", "already answered")
+        cities = ("Berlin", "Paris", "Rome", "Oslo", "a place that is not listed here")
+        server.send(ask(steps=[{"calls": [question("Which city?", *cities)]}], text="a fine place"))
+        await service.shows("whatsapp", "Which city?")
+        server.press("Oslo")
+        await service.shows("whatsapp", "a fine place")
+        await service.quiet()
+        sent = server.send(ask(text="marked"))
+        await service.shows("whatsapp", "marked")
+        assert (sent, True) in server.reads
+        server.upload("table.csv", b"a,b\n1,2\n", ask(steps=[bash(COPY)], text="here it is"))
+        await service.shows("whatsapp", "here it is", seconds=40)
+        await until(lambda: [one for one in server.visible() if one.kind == "document"], 40, "the file")
+        await service.quiet()
+        [file] = [one for one in server.visible() if one.kind == "document"]
+        assert (file.name, file.data) == ("copy.csv", b"a,b\n1,2\n")
 
 
 @pytest.mark.usefixtures("bubblewrap")

@@ -2,7 +2,16 @@
 
 Sources: developers.facebook.com/docs/whatsapp/cloud-api: /reference/messages, /reference/media, /webhooks/components,
 /reference/phone-numbers, /webhooks/payload-examples, /support/error-codes, /typing-indicators, /messages/*; and
-…/docs/graph-api/webhooks/getting-started (signature, repeats). It refuses what those pages say is refused.
+…/docs/graph-api/webhooks/getting-started (signature, repeats). It refuses what those pages say is refused:
+
+- a parameter that is unknown or misspelled with 100, one that is missing with 131008 (support/error-codes);
+- a read mark for what no person has sent, or more than 30 days ago, with 131009 (messages/mark-message-as-read);
+- the id of a file after 30 days, of one that a person sent after 7, and its address after 5 minutes
+  (business-phone-numbers/media);
+- `audio/ogg` that is not Opus (business-phone-numbers/media#supported-media-types);
+- a template with another number of parameters than it was approved with, with 132000, and one that is paused, with
+  132015 (support/error-codes);
+- a token that has expired with 190 and the subcode 463 (docs/graph-api/guides/error-handling).
 """
 
 from __future__ import annotations
@@ -45,6 +54,33 @@ UPLOADS = {  # …/reference/media#supported-media-types, bytes
     ),
 }
 KINDS = {"image": "image/", "video": "video/", "audio": "audio/", "document": ""}
+DAY = 86_400.0
+UPLOAD_SECONDS, RECEIVED_SECONDS, URL_SECONDS, READ_SECONDS = 30 * DAY, 7 * DAY, 300.0, 30 * DAY
+MISSING, INVALID, PARAMETERS, PAUSED, EXPIRED = 131008, 131009, 132000, 132015, 190
+MARK_CHARS = 512  # of biz_opaque_callback_data (reference/messages)
+FIELDS = {  # of an object, by its place in a request
+    "": {
+        *("messaging_product", "recipient_type", "to", "type", "context", "biz_opaque_callback_data"),
+        *("text", "interactive", "template", "image", "video", "audio", "document"),
+    },
+    "read": {"messaging_product", "status", "message_id", "typing_indicator"},
+    "text": {"body", "preview_url"},
+    "template": {"name", "language", "components"},
+    "language": {"code", "policy"},
+    "image": {"id", "link", "caption"},
+    "video": {"id", "link", "caption"},
+    "audio": {"id", "link", "voice"},
+    "document": {"id", "link", "caption", "filename"},
+    "interactive": {"type", "header", "body", "footer", "action"},
+    "body": {"text"},
+    "button": {"buttons"},
+    "list": {"button", "sections"},
+    "a button": {"type", "reply"},
+    "reply": {"id", "title"},
+    "section": {"title", "rows"},
+    "row": {"id", "title", "description"},
+    "context": {"message_id"},
+}
 WRONG, REENGAGE, TOO_OFTEN, UNDELIVERABLE, NO_TEMPLATE = 100, 131047, 131056, 131026, 132001
 
 
@@ -93,7 +129,14 @@ class FakeWhatsApp(LocalServer):
         self.places: dict[str, int] = {JANE: 0}
         self.heard: dict[str, float] = {}  # person → time.time() of their last message
         self.templates = {"fawn_answer_waits": "en"}
+        self.parameters: dict[str, int] = {}  # template → how many it has
+        self.paused: set[str] = set()  # templates
+        self.expired = False  # whether the token has ended
+        self.clock = time.time  # of what ends
         self.media: dict[str, tuple[str, str, bytes]] = {}  # MIME type, name, bytes
+        self.ends: dict[str, float] = {}  # id of a file → until when it is there
+        self.addresses: dict[str, tuple[str, float]] = {}  # token of an address → id, until when
+        self.received: dict[str, float] = {}  # id of a person's message → when
         self.reads: list[tuple[str, bool]] = []  # message, whether the bot types
         self.limits = False  # whether messages to a person are counted
         self.late = False  # whether a closed window is said by a webhook only
@@ -116,11 +159,16 @@ class FakeWhatsApp(LocalServer):
         try:
             if request.headers.get("Authorization") != f"Bearer {TOKEN}":
                 raise Refusal(190, "Invalid OAuth access token", 401)
+            if self.expired:
+                raise Refusal(EXPIRED, "Error validating access token: Session has expired", 401)
             answer = handle()
         except Refusal as refusal:
             call.code = refusal.code
             return _problem(refusal)
-        except (KeyError, TypeError, ValueError) as error:
+        except KeyError as error:
+            call.code = MISSING
+            return _problem(Refusal(MISSING, f"Required parameter is missing: {error}"))
+        except (TypeError, ValueError) as error:
             call.code = WRONG
             return _problem(Refusal(WRONG, f"Invalid parameter: {error!r}"))
         if fault and fault.after and (response := await self._suffer(fault, request)):
@@ -139,6 +187,8 @@ class FakeWhatsApp(LocalServer):
 
     async def _messages(self, request: web.Request) -> web.StreamResponse:
         body = orjson.loads(await request.read())
+        if request.content_type != "application/json":
+            return await self._answer(request, Call("post", body), lambda: _known({"content type": 1}, ""))
         if body.get("status") == "read":
             return await self._answer(request, Call("read", body), lambda: self._mark_read(body))
         kind = body.get("type", "")
@@ -146,6 +196,10 @@ class FakeWhatsApp(LocalServer):
         return await self._answer(request, call, lambda: self._send(body))
 
     def _mark_read(self, body: Json) -> Json:
+        _known(body, "read")
+        at = self.received.get(body["message_id"])
+        if body["messaging_product"] != "whatsapp" or at is None or self.clock() - at > READ_SECONDS:
+            raise Refusal(INVALID, "Parameter value is not valid")
         typing = body.get("typing_indicator")
         if typing is not None and typing != {"type": "text"}:
             raise Refusal(WRONG, "typing_indicator")
@@ -153,7 +207,15 @@ class FakeWhatsApp(LocalServer):
         return {"success": True}
 
     def _send(self, body: Json) -> Json:
+        _known(body, "")
         person, kind = body["to"], body["type"]
+        if not isinstance(person, str) or not re.fullmatch(r"\+?[1-9]\d{6,14}", person):
+            raise Refusal(WRONG, "to")
+        if len(body.get("biz_opaque_callback_data", "")) > MARK_CHARS:
+            raise Refusal(WRONG, "biz_opaque_callback_data")
+        quoted = _known(body.get("context", {"message_id": ""}), "context")["message_id"]
+        if quoted and quoted not in self.received and quoted not in {one.id for one in self.shown}:
+            raise Refusal(INVALID, "context")
         if body["messaging_product"] != "whatsapp" or body.get("recipient_type") != "individual":
             raise Refusal(WRONG, "messaging_product")
         if person not in NAMES:
@@ -172,17 +234,26 @@ class FakeWhatsApp(LocalServer):
         return {"messaging_product": "whatsapp", "contacts": contacts, "messages": [{"id": shown.id}]}
 
     def _shown(self, person: str, kind: str, content: Json) -> Shown:
+        if kind in FIELDS:
+            _known(content, kind)
         if kind == "text":
             if not isinstance(content.get("preview_url", False), bool):
                 raise Refusal(WRONG, "preview_url")
             return Shown(person, kind, _text(content["body"], 4_096))
         if kind == "interactive":
-            return Shown(person, kind, _text(content["body"]["text"], 1_024), options=_options(content))
+            body = _known(content["body"], "body")["text"]
+            return Shown(person, kind, _text(body, 1_024), options=_options(content))
         if kind == "template":
-            if self.templates.get(content["name"]) != content["language"]["code"]:
+            name = content["name"]
+            if self.templates.get(name) != _known(content["language"], "language")["code"]:
                 raise Refusal(NO_TEMPLATE, "Template name does not exist in the translation")
+            if name in self.paused:
+                raise Refusal(PAUSED, "Template is paused due to low quality so it cannot be sent")
+            given = sum(len(part.get("parameters", ())) for part in content.get("components", ()))
+            if given != self.parameters.get(name, 0):
+                raise Refusal(PARAMETERS, "Number of parameters does not match the expected number of params")
             return Shown(person, kind, f"[{content['name']}]")
-        mime, name, data = self.media.get(content["id"], ("", "", b""))
+        mime, name, data = self._file_of(content["id"]) or ("", "", b"")
         if not mime.startswith(KINDS[kind]) or not mime or (kind == "document" and mime.startswith(("image", "video"))):
             raise Refusal(131053, "Media upload error")
         if kind == "audio" and "caption" in content:
@@ -205,15 +276,20 @@ class FakeWhatsApp(LocalServer):
                 raise Refusal(WRONG, f"Param file must be a file with one of the following types, not {mime}")
             if not 0 < len(data) <= UPLOADS[mime]:
                 raise Refusal(131053, "Media upload error")
+            if mime == "audio/ogg" and b"OpusHead" not in data[:256]:
+                raise Refusal(131053, "audio/ogg: OPUS codecs only; base audio/ogg not supported")
             return {"id": self.keep(file.filename, mime, data)}
 
         return await self._answer(request, Call("upload", {}, JANE), handle)
 
-    def keep(self, name: str, mime: str, data: bytes) -> str:
-        """Keep a file, and return its id."""
+    def keep(self, name: str, mime: str, data: bytes, seconds: float = UPLOAD_SECONDS) -> str:
+        """Keep a file for so long, and return its id."""
         id = str(10**15 + secrets.randbelow(10**14))
-        self.media[id] = (mime, name, data)
+        self.media[id], self.ends[id] = (mime, name, data), self.clock() + seconds
         return id
+
+    def _file_of(self, id: str) -> tuple[str, str, bytes] | None:
+        return self.media.get(id) if self.ends.get(id, 0.0) > self.clock() else None
 
     async def _read(self, request: web.Request) -> web.StreamResponse:
         id = request.match_info["id"]
@@ -221,10 +297,12 @@ class FakeWhatsApp(LocalServer):
         def handle() -> Json:
             if id == NUMBER:
                 return {"verified_name": "Fawn", "display_phone_number": f"+{DISPLAY}", "id": NUMBER}
-            if id not in self.media or request.query.get("phone_number_id") != NUMBER:
+            if (found := self._file_of(id)) is None or request.query.get("phone_number_id") != NUMBER:
                 raise Refusal(WRONG, "Unsupported get request")
-            mime, _name, data = self.media[id]
-            url = f"{self.base_url}/media/{id}"
+            mime, _name, data = found
+            token = secrets.token_hex(8)
+            self.addresses[token] = id, self.clock() + URL_SECONDS
+            url = f"{self.base_url}/media/{token}"
             return {"url": url, "mime_type": mime, "file_size": len(data), "id": id, "messaging_product": "whatsapp"}
 
         return await self._answer(request, Call("account" if id == NUMBER else "media", {}), handle)
@@ -232,7 +310,10 @@ class FakeWhatsApp(LocalServer):
     async def _file(self, request: web.Request) -> web.StreamResponse:
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             return web.Response(status=401)
-        mime, _name, data = self.media[request.match_info["id"]]
+        id, until = self.addresses.get(request.match_info["id"], ("", 0.0))
+        if self.clock() > until or (found := self._file_of(id)) is None:
+            return web.Response(status=404)
+        mime, _name, data = found
         if (fault := self.take_fault("download")) and fault.kind == "error":
             return web.Response(status=fault.code)
         return await self.give(request, data, mime)
@@ -282,6 +363,7 @@ class FakeWhatsApp(LocalServer):
         """A person sends something. Returns its id."""
         id = f"wamid.HBgN{secrets.token_hex(8)}"
         self.heard[sender] = time.time()
+        self.received[id] = self.clock()
         message = {"from": sender, "id": id, "timestamp": _now(), "type": kind, kind: content, **more}
         self.post(contacts=[{"profile": {"name": NAMES[sender]}, "wa_id": sender}], messages=[message])
         return id
@@ -293,7 +375,7 @@ class FakeWhatsApp(LocalServer):
     def upload(self, name: str, data: bytes, caption: str = "", kind: str = "document", sender: str = JANE) -> None:
         """A person sends a file."""
         mime = {"image": "image/jpeg", "audio": "audio/ogg; codecs=opus"}.get(kind, "application/octet-stream")
-        content = {"id": self.keep(name, mime, data), "mime_type": mime, "sha256": "unchecked"}
+        content = {"id": self.keep(name, mime, data, RECEIVED_SECONDS), "mime_type": mime, "sha256": "unchecked"}
         content |= {"filename": name} if kind == "document" else {}
         self.message(kind, content | ({"caption": caption} if caption else {}), sender)
 
@@ -331,8 +413,22 @@ def _problem(refusal: Refusal) -> web.Response:
     """Return an error as …/support/error-codes shows it."""
     data = {"messaging_product": "whatsapp", "details": refusal.details}
     kind = "OAuthException"
-    error = {"message": f"(#{refusal.code}) {refusal.details}", "type": kind, "code": refusal.code, "error_data": data}
+    more = {"error_subcode": 463} if refusal.code == EXPIRED and "expired" in refusal.details else {}
+    error = {
+        **more,
+        "message": f"(#{refusal.code}) {refusal.details}",
+        "type": kind,
+        "code": refusal.code,
+        "error_data": data,
+    }
     return web.json_response({"error": error | {"fbtrace_id": secrets.token_hex(6)}}, status=refusal.status)
+
+
+def _known(content: Json, place: str) -> Json:
+    """Return an object of a request. Raises the refusal of one with a key that nobody knows."""
+    if odd := content.keys() - FIELDS[place]:
+        raise Refusal(WRONG, f'Unexpected key "{sorted(odd)[0]}" on param "{place}"')
+    return content
 
 
 def _text(text: Any, most: int) -> str:
@@ -343,16 +439,20 @@ def _text(text: Any, most: int) -> str:
 
 def _options(content: Json) -> list[tuple[str, str]]:
     """Return the buttons or rows (…/messages/interactive-reply-buttons-messages, …/interactive-list-messages)."""
-    action = content["action"]
+    action = _known(content["action"], content["type"])
     if content["type"] == "button":
-        replies = [button["reply"] for button in action["buttons"] if button["type"] == "reply"]
+        replies = [_known(button["reply"], "reply") for button in action["buttons"] if _known(button, "a button")]
+        if any(button["type"] != "reply" for button in action["buttons"]):
+            raise Refusal(WRONG, "type of a button")
         most, title, id = 3, 20, 256
     elif content["type"] == "list":
         _text(action["button"], 20)
         sections = action["sections"]
         if not 1 <= len(sections) <= 10 or (len(sections) > 1 and not all("title" in each for each in sections)):
             raise Refusal(WRONG, "sections")
-        replies = [row for section in sections for row in section["rows"]]
+        replies = [_known(row, "row") for section in sections for row in _known(section, "section")["rows"]]
+        if any(len(section.get("title", "")) > 24 for section in sections):
+            raise Refusal(WRONG, "title of a section")
         most, title, id = 10, 24, 200
     else:
         raise Refusal(WRONG, "type")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ from channels.whatsapp.api import WhatsAppApi
 from channels.whatsapp.channel import WhatsAppChannel
 from channels.whatsapp.events import Status, is_signed, parse_webhook
 from channels.whatsapp.markdown import to_whatsapp
-from tests.fakes.whatsapp import DISPLAY, JANE, KIM, NUMBER, REENGAGE, FakeWhatsApp
+from tests.fakes.whatsapp import DISPLAY, JANE, KIM, NUMBER, PARAMETERS, PAUSED, REENGAGE, FakeWhatsApp
 from tests.support.relaying import relaying
 from tests.support.rigs.registry import Memory, until
 from tests.support.rigs.whatsapp import SOURCES, WhatsAppRig, settings_for
@@ -192,6 +192,52 @@ async def test_a_template_asks_the_person_to_write_once(tmp_path: Path) -> None:
             with pytest.raises(WindowClosed):
                 await rig.channel.reply(rig.thread(), Memory()).finish(Final("Late."))
         assert [one.text for one in rig.server.visible()] == ["[fawn_answer_waits]"]
+
+
+async def test_a_template_that_meta_does_not_send_is_not_tried_again(tmp_path: Path) -> None:
+    """It is paused, or was approved with parameters: the operator has to change it."""
+    for change in (with_a_pause, with_a_parameter):
+        async with WhatsAppRig.start(tmp_path, template="fawn_answer_waits") as rig:
+            change(rig.server)
+            rig.server.heard[JANE] = time.time() - DAY - 1
+            for _attempt in range(3):
+                with pytest.raises(WindowClosed):
+                    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Late."))
+            refused = [call.code for call in rig.server.calls_of("post")]
+            assert refused in ([REENGAGE, PAUSED], [REENGAGE, PARAMETERS])
+            assert rig.server.visible() == []
+
+
+def with_a_pause(server: FakeWhatsApp) -> None:
+    server.paused.add("fawn_answer_waits")
+
+
+def with_a_parameter(server: FakeWhatsApp) -> None:
+    server.parameters["fawn_answer_waits"] = 1
+
+
+async def test_files_are_there_for_a_week_and_their_addresses_for_minutes(rig: WhatsAppRig) -> None:
+    rig.server.upload("a.csv", b"a,b\n")
+    [file] = (await rig.box.next()).attachments
+    for seconds in (0.0, 600.0, 6 * DAY):  # each time under a new address
+        rig.server.clock = later(seconds)
+        assert b"".join([chunk async for chunk in rig.channel.fetch(file)]) == b"a,b\n"
+    rig.server.clock = later(8 * DAY)
+    with pytest.raises(Refused, match="no longer available"):
+        [chunk async for chunk in rig.channel.fetch(file)]
+
+
+def later(seconds: float) -> Callable[[], float]:
+    return lambda: time.time() + seconds
+
+
+async def test_sound_that_whatsapp_does_not_play_is_refused_with_its_reason(rig: WhatsAppRig, tmp_path: Path) -> None:
+    (tmp_path / "a.ogg").write_bytes(b"OggS\x00\x02" + bytes(22) + b"\x01vorbis")
+    (tmp_path / "b.ogg").write_bytes(b"OggS\x00\x02" + bytes(22) + b"OpusHead")
+    files = [OutgoingFile(tmp_path / name, name, (tmp_path / name).stat().st_size) for name in ("a.ogg", "b.ogg")]
+    with pytest.raises(Refused, match=r"a\.ogg: .*OPUS"):
+        await rig.channel.send_files(rig.thread(), files, Memory())
+    assert [one.name for one in rig.server.visible()] == ["b.ogg"]
 
 
 async def test_files_wait_for_the_window_before_they_are_uploaded(rig: WhatsAppRig, tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from catalogue import N_, _
-from channels.base import Refused
 from channels.matrix import MatrixSettings
-from channels.matrix.api import CLIENT, Json, MatrixApi
+from channels.matrix.api import CLIENT, MatrixApi
 from channels.shared.account_probe import refusing
 from channels.shared.lifecycle import opened
 from channels.shared.visible_text import dict_of, text_of
@@ -40,7 +39,7 @@ async def probe_matrix_account(settings: MatrixSettings) -> str:
 
 async def _server(api: MatrixApi) -> str:
     """Return the program of the server with its version, or the version of the API where it does not say it."""
-    server = dict_of((await _ask(api, "/_matrix/federation/v1/version")).get("server"))
+    server = dict_of((await api.ask("/_matrix/federation/v1/version")).get("server"))
     if text_of(server.get("name")):
         return f"{server['name']} {text_of(server.get('version'))}"[:100]
     versions = (await api.call("GET", "/_matrix/client/versions")).get("versions")
@@ -64,15 +63,7 @@ async def _encryption(api: MatrixApi, user: str, device: str) -> str:
 async def _limit(api: MatrixApi, user: str, overall: float) -> str:
     """Return the sentence on the limit of the account, which Synapse tells admins alone."""
     path = f"/_synapse/admin/v1/users/{quote(user, safe='')}/override_ratelimit"
-    rate = (await _ask(api, path)).get("messages_per_second")
+    rate = (await api.ask(path)).get("messages_per_second")
     if not isinstance(rate, int | float):
         return _(PACED, n=overall)
     return _(SLOW, n=rate) if rate else _(NO_LIMIT)
-
-
-async def _ask(api: MatrixApi, path: str) -> Json:
-    """Return an answer, or nothing where the server refuses it."""
-    try:
-        return await api.call("GET", path)
-    except Refused:
-        return {}

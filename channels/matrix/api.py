@@ -26,6 +26,7 @@ from channels.shared.http_client import (
     HttpClient,
     RateLimited,
     call_timeout,
+    read_body,
     retry_after_seconds,
 )
 from channels.shared.visible_text import dict_of, text_of
@@ -85,6 +86,13 @@ class MatrixApi(HttpClient):
         async with self.request(method, self._url + path, repeatable=repeatable, **options) as answer:
             return await _read_answer(answer)
 
+    async def ask(self, path: str) -> Json:
+        """Return an answer, or nothing where the server refuses it."""
+        try:
+            return await self.call("GET", path)
+        except Refused:
+            return {}
+
     async def send_event(self, room: str, kind: str, content: Json, transaction: str = "") -> str:
         """Send an event into a room and return its id. With the same transaction id, it is the same event."""
         path = f"{CLIENT}/rooms/{quote(room, safe='')}/send/{quote(kind, safe='')}/{quote(transaction or new_id())}"
@@ -136,7 +144,7 @@ def new_id() -> str:
 
 
 async def _read_answer(answer: aiohttp.ClientResponse) -> Json:
-    raw = await _read_bounded(answer)
+    raw = await read_body(answer, MAX_ANSWER_BYTES)
     try:
         found = dict_of(orjson.loads(raw))
     except orjson.JSONDecodeError:
@@ -144,16 +152,6 @@ async def _read_answer(answer: aiohttp.ClientResponse) -> Json:
     if answer.status < 300 and found is not None:
         return found
     raise error_of(answer.status, found, answer.headers)
-
-
-async def _read_bounded(answer: aiohttp.ClientResponse) -> bytes:
-    parts, size = [], 0
-    async for part in answer.content.iter_chunked(file_limits.CHUNK):
-        parts.append(part)
-        size += len(part)
-        if size > MAX_ANSWER_BYTES:
-            raise TryLater("Matrix's answer is too long")
-    return b"".join(parts)
 
 
 def error_of(status: int, body: Json, headers: Mapping[str, str]) -> ChannelError:

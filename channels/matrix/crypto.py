@@ -6,7 +6,6 @@ makes calls: `encryption` does, and saves `changes` before anybody sees what dep
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import logging
@@ -19,6 +18,7 @@ import orjson
 import vodozemac
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from channels.matrix.files import from_base64, to_base64
 from channels.shared.visible_text import dict_of, text_of
 
 log = logging.getLogger(__name__)
@@ -159,22 +159,22 @@ class Machine:
     def cross_signing(self) -> tuple[Json, dict[str, Ed25519PrivateKey]]:
         """Return the public keys of the account's identity for the server, and the private ones; made once."""
         if not self.kept("identity"):
-            seeds = {name: _b64(Ed25519PrivateKey.generate().private_bytes_raw()) for name in CROSS_KEYS}
+            seeds = {name: to_base64(Ed25519PrivateKey.generate().private_bytes_raw()) for name in CROSS_KEYS}
             self.keep("identity", orjson.dumps(seeds).decode())
         seeds = orjson.loads(self.kept("identity"))
-        keys = {name: Ed25519PrivateKey.from_private_bytes(_unb64(seeds[name])) for name in CROSS_KEYS}
+        keys = {name: Ed25519PrivateKey.from_private_bytes(from_base64(seeds[name])) for name in CROSS_KEYS}
         objects: Json = {}
         for name, key in keys.items():
-            public = _b64(key.public_key().public_bytes_raw())
+            public = to_base64(key.public_key().public_bytes_raw())
             made = {"user_id": self.user, "usage": [name], "keys": {f"ed25519:{public}": public}}
             objects[f"{name}_key"] = made if name == "master" else self.signed_by(keys["master"], made)
         return objects, keys
 
     def signed_by(self, key: Ed25519PrivateKey, value: Json) -> Json:
         """Return an object with one more signature, of a key of the account's identity."""
-        id = _b64(key.public_key().public_bytes_raw())
+        id = to_base64(key.public_key().public_bytes_raw())
         known = dict_of(dict_of(value.get("signatures")).get(self.user))
-        signature = _b64(key.sign(canonical(value)))
+        signature = to_base64(key.sign(canonical(value)))
         return {**value, "signatures": {self.user: {**known, f"ed25519:{id}": signature}}}
 
     # ------------------------------------------------------------ devices of people
@@ -251,7 +251,7 @@ class Machine:
         session = self._sessions(device.curve25519)[0]
         form, sealed = session.encrypt(orjson.dumps(payload)).to_parts()
         self._keep_session(device.curve25519, session)
-        ciphertext = {device.curve25519: {"type": form, "body": _b64(sealed)}}
+        ciphertext = {device.curve25519: {"type": form, "body": to_base64(sealed)}}
         return {"algorithm": OLM, "sender_key": self.curve25519, "ciphertext": ciphertext}
 
     def open_from_device(self, event: Json) -> tuple[Json, str]:
@@ -262,7 +262,7 @@ class Machine:
         if content.get("algorithm") != OLM or not part or not curve:
             raise NotDecrypted("it is not for this device")
         try:
-            message = vodozemac.AnyOlmMessage.from_parts(part["type"], _unb64(text_of(part.get("body"))))
+            message = vodozemac.AnyOlmMessage.from_parts(part["type"], from_base64(part.get("body")))
             payload = dict_of(orjson.loads(self._open(curve, message)))
         except (ValueError, TypeError, OverflowError, KeyError) as error:
             raise NotDecrypted(f"{type(error).__name__}: {error}") from None
@@ -389,11 +389,3 @@ class Machine:
             "session_id": key.session.session_id,
             "session_key": key.session.session_key.to_base64(),
         }
-
-
-def _b64(data: bytes) -> str:
-    return base64.b64encode(data).rstrip(b"=").decode()
-
-
-def _unb64(text: str) -> bytes:
-    return base64.b64decode(text + "=" * (-len(text) % 4))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from catalogue import N_, _
 from channels.base import ChannelError, NotStored, Refused, StateStore, TryLater
 from channels.matrix.api import CLIENT, Json, MatrixApi, new_id
 from channels.matrix.crypto import Device, Machine, NotDecrypted, OutboundKey
+from channels.matrix.events import server_of
 from channels.shared.visible_text import dict_of, dicts_in, text_of
 
 log = logging.getLogger(__name__)
@@ -23,6 +25,8 @@ log = logging.getLogger(__name__)
 ONE_TIME_KEYS, LEAST_ONE_TIME_KEYS = 50, 25
 MAX_USERS = 100  # of one query of keys
 MAX_MEMBERS = 2_000  # of an encrypted room into which the bot posts
+PATIENCE_SECONDS = 600.0  # for a homeserver that does not say which devices its people have
+SILENT = N_("The homeserver of {people} does not say which devices they have, so that they could not read it.")
 TOO_MANY = N_("The encrypted room has more than {n} members: nothing is posted there.")
 OTHER_KEYS = "the server knows other keys of this device: run `fawn setup matrix` again, for a new one"
 
@@ -30,12 +34,17 @@ OTHER_KEYS = "the server knows other keys of this device: run `fawn setup matrix
 class RoomEncryption:
     """The encryption of one device."""
 
+    patience_seconds = PATIENCE_SECONDS
+
     def __init__(self, api: MatrixApi, machine: Machine, state: StateStore) -> None:
         self._api = api
         self.machine = machine
         self._state = state
         self._lock = asyncio.Lock()  # one at a time shares keys
         self._members: dict[str, list[str]] = {}  # of each room, until they change
+        self._silent_since: dict[
+            str, float
+        ] = {}  # room → time.monotonic() of the first look that found somebody silent
         self.is_signed = False
 
     async def start(self) -> None:
@@ -170,20 +179,44 @@ class RoomEncryption:
                 raise Refused(_(TOO_MANY, n=MAX_MEMBERS))
             self._members[room] = [text_of(each.get("state_key")) for each in here]
         users = self._members[room]
-        while any(user not in self.machine.devices for user in users):  # lists change while others are asked for
-            await self.know(users)
+        silent: set[str] = set()
+        while any(user not in self.machine.devices for user in users if user not in silent):
+            silent = await self.know(users)  # lists change while others are asked for
         own = (self.machine.user, self.machine.device)
         known = (each for user in users for each in self.machine.devices.get(user, {}).values())
-        return [each for each in known if each.trusted and (each.user, each.id) != own]
+        devices = [each for each in known if each.trusted and (each.user, each.id) != own]
+        self._wait_for(room, silent, is_read=any(each.user != self.machine.user for each in devices))
+        return devices
 
-    async def know(self, users: Iterable[str]) -> None:
-        """Learn the devices of people whose list is not up to date."""
+    def _wait_for(self, room: str, silent: set[str], *, is_read: bool) -> None:
+        """Raise TryLater while a homeserver may still say its people's devices, and where nobody else reads the post.
+
+        Each later post asks again, so that they read on from there.
+        """
+        if not silent:
+            self._silent_since.pop(room, None)
+            return
+        since = self._silent_since.setdefault(room, time.monotonic())
+        if not is_read or time.monotonic() - since < self.patience_seconds:
+            raise TryLater(_(SILENT, people=", ".join(sorted(silent)[:5])), 2.0)
+        log.warning("matrix.devices_unknown room=%s people=%d", room, len(silent))
+
+    async def know(self, users: Iterable[str]) -> set[str]:
+        """Learn the devices of people whose list is not up to date. Returns those whose homeserver does not say them.
+
+        Whom an answer leaves out because of that is not taken for somebody without devices.
+        """
         unknown = [user for user in dict.fromkeys(users) if user not in self.machine.devices]
+        silent: set[str] = set()
         for at in range(0, len(unknown), MAX_USERS):
             some = unknown[at : at + MAX_USERS]
             found = await self._query(some)
+            failed, said = dict_of(found.get("failures")), dict_of(found.get("device_keys"))
+            silent |= {user for user in some if server_of(user) in failed and user not in said}
             for user in some:
-                self.machine.note_devices(user, found)
+                if user not in silent:
+                    self.machine.note_devices(user, found)
+        return silent
 
     async def _query(self, users: list[str]) -> Json:
         body: Json = {"device_keys": {user: [] for user in users}}

@@ -73,6 +73,12 @@ def server_of(person: str) -> str:
     return person.partition(":")[2]
 
 
+def time_of(event: Json) -> float:
+    """Return the Unix time of an event by its server's clock, 0 for none."""
+    sent = event.get("origin_server_ts")
+    return sent / 1000 if isinstance(sent, int | float) and sent > 0 else 0.0
+
+
 def relation_of(content: Json) -> tuple[str, str, str]:
     """Return kind and target of an event's relation, and the message to which it replies on purpose; "" for none."""
     relation = dict_of(content.get("m.relates_to"))
@@ -81,11 +87,24 @@ def relation_of(content: Json) -> tuple[str, str, str]:
     return kind, target, "" if kind == "m.thread" and relation.get("is_falling_back") is True else replied
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The room in which an event is read, what is known of all events, and who reads it."""
+
+    id: str
+    room: Room
+    rooms: Rooms
+    me: MatrixAccount
+
+    def known(self, event: str) -> Known | None:
+        return self.rooms.events.get(event)
+
+
 def read_event(event: Json, room_id: str, rooms: Rooms, me: MatrixAccount) -> Message | Unreadable | None:
     """Read one event; one of an unknown shape is Unreadable, because it must not stop the others."""
     room = rooms.room(room_id)
     try:
-        return _parse(event, room_id, room, rooms, me)
+        return _parse(event, Place(room_id, room, rooms, me))
     except Exception as error:  # noqa: BLE001 — the boundary of one event
         id = text_of(event.get("event_id"))
         raw = orjson.dumps(event)
@@ -96,56 +115,55 @@ def read_event(event: Json, room_id: str, rooms: Rooms, me: MatrixAccount) -> Me
         return with_author(lost, lambda: make_unread(*said, private=True))
 
 
-def _parse(event: Json, room_id: str, room: Room, rooms: Rooms, me: MatrixAccount) -> Message | None:
+def _parse(event: Json, at: Place) -> Message | None:
     sender, id, kind = str(event["sender"]), str(event["event_id"]), str(event["type"])
     content = dict_of(event.get("content"))
     relation, target, _replied = relation_of(content)
-    topic = target if relation == "m.thread" else "" if room.is_direct else id
+    topic = target if relation == "m.thread" else "" if at.room.is_direct else id
     if kind == "m.reaction":
         mark = text_of(dict_of(content.get("m.relates_to")).get("key"))
-        rooms.events[id] = Known(sender, reacts_to=target, reaction=mark)
+        at.rooms.events[id] = Known(sender, reacts_to=target, reaction=mark)
     elif kind == "m.room.redaction":
         gone = text_of(event.get("redacts")) or text_of(content.get("redacts"))
-        rooms.redacted[gone] = True
-        return _parse_redaction(event, gone, room_id, room, rooms, me)
+        at.rooms.redacted[gone] = True
+        return _parse_redaction(event, gone, at)
     elif relation != "m.replace":
-        rooms.events[id] = Known(sender, topic)
-    if sender == me.id or "state_key" in event or "redacted_because" in dict_of(event.get("unsigned")):
+        at.rooms.events[id] = Known(sender, topic)
+    if sender == at.me.id or "state_key" in event or "redacted_because" in dict_of(event.get("unsigned")):
         return None
     if kind == "m.reaction":
-        return _parse_reaction(event, target, room_id, room, rooms, me)
+        return _parse_reaction(event, target, at)
     if relation == "m.replace":
-        return _parse_edit(event, content, target, room_id, room, rooms, me)
+        return _parse_edit(event, content, target, at)
     if kind == "m.room.message" or kind in _OTHER or kind == "m.room.encrypted":
-        return _parse_message(event, content, topic, room_id, room, rooms, me)
+        return _parse_message(event, content, topic, at)
     return None
 
 
-def _parse_message(
-    event: Json, content: Json, topic: str, room_id: str, room: Room, rooms: Rooms, me: MatrixAccount
-) -> Message | None:
+def _parse_message(event: Json, content: Json, topic: str, at: Place) -> Message | None:
     kind, shape = str(event["type"]), text_of(content.get("msgtype"))
-    text, mentioned = _text_without_mention(content, me)
+    text, mentioned = _text_without_mention(content, at.me)
     replied = relation_of(content)[2]
-    to_bot = bool(replied) and replied in rooms.events and rooms.events[replied].sender == me.id
+    answered = at.known(replied)
+    to_bot = answered is not None and answered.sender == at.me.id
     files = () if kind != "m.room.message" else _files_of(content, shape, str(event["event_id"]))
     in_thread = relation_of(content)[0] == "m.thread"
-    if to_bot and not in_thread and not room.is_direct:
-        topic, in_thread = rooms.events[replied].topic or topic, True
+    if answered and to_bot and not in_thread and not at.room.is_direct:
+        topic, in_thread = answered.topic or topic, True
     unsupported = _OTHER.get(kind, "") or (UNREADABLE_ENCRYPTED if kind == "m.room.encrypted" else "")
-    if room.encrypted and kind == "m.room.message" and event.get("decrypted") is not True:
+    if at.room.encrypted and kind == "m.room.message" and event.get("decrypted") is not True:
         unsupported = NOT_ENCRYPTED  # whoever runs a server can write it in anybody's name
     if not unsupported and not files and shape not in _SPOKEN:
         unsupported = LOCATION if shape == "m.location" else N_("messages of this kind")
-    others = _names_others(content, me)
+    others = _names_others(content, at.me)
     message = replace(
-        _event_message(event, me.thread(room_id, topic), room, me, bot=shape == "m.notice"),
+        _event_message(event, topic, at, bot=shape == "m.notice"),
         text=text,
         attachments=files,
         long=bool(files) and not text,  # the client sends files one by one
         reply_to=replied,
         to_bot=to_bot,
-        addressed=room.is_direct or mentioned or to_bot,
+        addressed=at.room.is_direct or mentioned or to_bot,
         follow_up=in_thread and not (others or mentioned),
     )
     if unsupported:
@@ -156,40 +174,32 @@ def _parse_message(
     return message if command is None else replace(message, kind=Kind.COMMAND, text=command)
 
 
-def _event_message(event: Json, thread: Thread, room: Room, me: MatrixAccount, *, bot: bool = False) -> Message:
+def _event_message(event: Json, topic: str, at: Place, *, bot: bool = False) -> Message:
     """Return what all messages of events have in common. The server's clock counts, but not for the future."""
-    id, sent = str(event["event_id"]), event.get("origin_server_ts")
-    author = me.author(str(event["sender"]), room, bot=bot)
-    at = min(sent / 1000, time.time()) if isinstance(sent, int | float) and sent > 0 else time.time()
-    return Message(
-        thread, me.key(thread.chat, id), id, author, "", at, private=room.is_direct, origin=author.origin
-    )  # fmt: skip
+    id, author = str(event["event_id"]), at.me.author(str(event["sender"]), at.room, bot=bot)
+    sent, thread = min(time_of(event) or time.time(), time.time()), at.me.thread(at.id, topic)
+    key = at.me.key(at.id, id)
+    return Message(thread, key, id, author, "", sent, private=at.room.is_direct, origin=author.origin)
 
 
-def _parse_edit(
-    event: Json, content: Json, target: str, room_id: str, room: Room, rooms: Rooms, me: MatrixAccount
-) -> Message | None:
+def _parse_edit(event: Json, content: Json, target: str, at: Place) -> Message | None:
     """Read an edit. The server takes also those of other people's messages: only the author's own count."""
-    known, new = rooms.events.get(target), dict_of(content.get("m.new_content"))
+    known, new = at.known(target), dict_of(content.get("m.new_content"))
     if known is None or known.sender != event["sender"] or not new:
         return None
-    text, _mentioned = _text_without_mention(new, me)
-    message = _event_message(event, me.thread(room_id, known.topic), room, me)
-    key = me.key(room_id, target)
-    return replace(
-        message, kind=Kind.EDIT, key=f"{key}:edit:{message.id}", id=target, target=key, text=text
-    )  # fmt: skip
+    text, _mentioned = _text_without_mention(new, at.me)
+    message = _event_message(event, known.topic, at)
+    key = at.me.key(at.id, target)
+    return replace(message, kind=Kind.EDIT, key=f"{key}:edit:{message.id}", id=target, target=key, text=text)
 
 
-def _parse_redaction(
-    event: Json, gone: str, room_id: str, room: Room, rooms: Rooms, me: MatrixAccount
-) -> Message | None:
+def _parse_redaction(event: Json, gone: str, at: Place) -> Message | None:
     """Read that a message was deleted, or a reaction taken back."""
-    known, key = rooms.events.get(gone), me.key(room_id, gone)
-    if not gone or event.get("sender") == me.id:
+    known, key = at.known(gone), at.me.key(at.id, gone)
+    if not gone or event.get("sender") == at.me.id:
         return None
     topic = known.topic if known and not known.reacts_to else ANYWHERE
-    message = _event_message(event, me.thread(room_id, topic), room, me)
+    message = _event_message(event, topic, at)
     if known and known.reacts_to:
         mark = feedback_of(known.reaction)
         removed = replace(message, kind=Kind.FEEDBACK_REMOVED, text=mark, id=known.reacts_to, reply_to=known.reacts_to)
@@ -197,18 +207,16 @@ def _parse_redaction(
     return replace(message, kind=Kind.DELETE, key=f"{key}:delete", id=gone, target=key)
 
 
-def _parse_reaction(
-    event: Json, target: str, room_id: str, room: Room, rooms: Rooms, me: MatrixAccount
-) -> Message | None:
+def _parse_reaction(event: Json, target: str, at: Place) -> Message | None:
     """Read a reaction to a message of the bot: ❌ stops its work, 👍 and 👎 are feedback, 1️⃣ answers a question.
 
     An answer is a click without its question, which `syncing` looks up.
     """
-    known = rooms.events.get(target)
-    if known is None or known.sender != me.id:
+    known = at.known(target)
+    if known is None or known.sender != at.me.id:
         return None
     mark = text_of(dict_of(dict_of(event.get("content")).get("m.relates_to")).get("key"))
-    message = _event_message(event, me.thread(room_id, known.topic), room, me)
+    message = _event_message(event, known.topic, at)
     message = replace(message, id=target, reply_to=target, to_bot=True, addressed=False)
     if mark.rstrip("\ufe0f") == STOP_EMOJI:
         return replace(message, kind=Kind.COMMAND, text="stop")

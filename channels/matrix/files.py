@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
@@ -49,23 +48,23 @@ class SealedFile:
 
     def description(self, address: str) -> Json:
         """Return the `file` of a message."""
-        key = base64.urlsafe_b64encode(self._key).rstrip(b"=").decode()
+        key = to_base64(self._key).replace("+", "-").replace("/", "_")
         return {
             "url": address,
             "v": "v2",
             "key": {"kty": "oct", "alg": "A256CTR", "ext": True, "k": key, "key_ops": ["encrypt", "decrypt"]},
-            "iv": base64.b64encode(self._counter).rstrip(b"=").decode(),
-            "hashes": {"sha256": base64.b64encode(self._hash.digest()).rstrip(b"=").decode()},
+            "iv": to_base64(self._counter),
+            "hashes": {"sha256": to_base64(self._hash.digest())},
         }
 
 
 async def open_file(file: Json, sealed: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of an encrypted file. The last ones come only if the hash is right. Raises Refused."""
     try:
-        key, counter = _decode(dict_of(file.get("key")).get("k")), _decode(file.get("iv"))
-        wanted = _decode(dict_of(file.get("hashes")).get("sha256"))
+        key, counter = from_base64(dict_of(file.get("key")).get("k")), from_base64(file.get("iv"))
+        wanted = from_base64(dict_of(file.get("hashes")).get("sha256"))
         opening = Cipher(algorithms.AES(key), modes.CTR(counter)).decryptor()
-    except (ValueError, TypeError, binascii.Error):
+    except (ValueError, TypeError):
         raise Refused("cannot be decrypted: its key is malformed") from None
     digest, held = hashlib.sha256(), b""
     async with aclosing(sealed) as chunks:
@@ -81,6 +80,12 @@ async def open_file(file: Json, sealed: AsyncGenerator[bytes, None]) -> AsyncGen
         yield held
 
 
-def _decode(value: object) -> bytes:
+def to_base64(data: bytes) -> str:
+    """Return bytes as Matrix writes them: without padding."""
+    return base64.b64encode(data).rstrip(b"=").decode()
+
+
+def from_base64(value: object) -> bytes:
+    """Return what was written so, or for addresses. Raises ValueError."""
     text = text_of(value).replace("-", "+").replace("_", "/")
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from agent.messages import Kind, Message, Quote
 from channels.matrix.api import CLIENT, Json, MatrixApi, MatrixNotFound
+from channels.matrix.events import time_of
 from channels.matrix.sender import EventSender
 from channels.shared.robot_chats import MAX_QUOTE_CHARS
 from channels.shared.visible_text import dict_of, dicts_in, text_of
@@ -38,7 +39,7 @@ async def earlier_messages(
     quotes = [
         quoted
         for event in events
-        if event.get("sender") != sender.account and _time_of(event) > since
+        if event.get("sender") != sender.account and time_of(event) > since
         if (quoted := await _make_quote(event, room, sender, "earlier"))
     ]
     return quotes[:limit][::-1]
@@ -58,11 +59,6 @@ async def replied_message(api: MatrixApi, sender: EventSender, message: Message)
 
 def _is_in_thread(event: Json) -> bool:
     return dict_of(dict_of(event.get("content")).get("m.relates_to")).get("rel_type") in ("m.thread", "m.replace")
-
-
-def _time_of(event: Json) -> float:
-    sent = event.get("origin_server_ts")
-    return sent / 1000 if isinstance(sent, int | float) else 0.0
 
 
 async def _make_quote(event: Json, room: str, sender: EventSender, kind: Literal["earlier", "reply"]) -> Quote | None:

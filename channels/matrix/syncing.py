@@ -29,7 +29,7 @@ from channels.matrix import NAME
 from channels.matrix.api import CLIENT, Json, MatrixApi, new_id
 from channels.matrix.crypto import KeyMissing, Machine, NotDecrypted
 from channels.matrix.encryption import RoomEncryption
-from channels.matrix.events import MatrixAccount, answer_click, needs_lookup, read_event
+from channels.matrix.events import MatrixAccount, answer_click, needs_lookup, read_event, time_of
 from channels.matrix.rooms import Known, Room
 from channels.matrix.sender import EventSender
 from channels.shared.background import BackgroundTasks
@@ -120,7 +120,7 @@ class Syncing:
         """Ask who the bot is and which rooms it is in. A first start reads no history."""
         who = await self._api.call("GET", f"{CLIENT}/account/whoami")
         id, device = text_of(who.get("user_id")), text_of(who.get("device_id"))
-        profile = await self._ask(f"{CLIENT}/profile/{quote(id, safe='')}")
+        profile = await self._api.ask(f"{CLIENT}/profile/{quote(id, safe='')}")
         me = MatrixAccount(id, text_of(profile.get("displayname")))
         self._sender.account = id
         kept = await self.state.load()
@@ -151,13 +151,6 @@ class Syncing:
             self._sender.encryption = encryption
             late = encryption.machine.kept_under(f"{LATE} ")
             self._late = {name: (room, event, since) for name, (room, event, since) in map(_load_late, late.items())}
-
-    async def _ask(self, path: str) -> Json:
-        """Return an answer, or nothing where the server refuses it."""
-        try:
-            return await self._api.call("GET", path)
-        except Refused:
-            return {}
 
     async def _keep_position(self, position: str) -> None:
         """Store the position together with the keys that came before it: the server deletes them then."""
@@ -280,7 +273,7 @@ class Syncing:
 
     async def _read_gap(self, room: str, begin: str) -> list[Json]:
         """Return the events that came after the last position and before `begin`, oldest first."""
-        oldest = (time.time() - 3600 * self.past.hours) * 1000
+        oldest = time.time() - 3600 * self.past.hours
         found: list[Json] = []
         path = f"{CLIENT}/rooms/{quote(room, safe='')}/messages"
         types = orjson.dumps({"types": _TYPES}).decode()
@@ -288,9 +281,9 @@ class Syncing:
             query = {"from": begin, "to": self._since}
             page = await self._api.call("GET", path, query=query, dir="b", limit=str(PAGE_SIZE), filter=types)
             events = [dict(each) for each in dicts_in(page.get("chunk"))]
-            found += [each for each in events if _time_of(each) >= oldest]
+            found += [each for each in events if time_of(each) >= oldest]
             begin = text_of(page.get("end"))
-            if not begin or len(found) >= self.past.most or (events and _time_of(events[-1]) < oldest):
+            if not begin or len(found) >= self.past.most or (events and time_of(events[-1]) < oldest):
                 break
         log.info("matrix.gap room=%s events=%d", room, len(found))
         return found[: self.past.most][::-1]
@@ -341,8 +334,8 @@ class Syncing:
     async def _learn(self, id: str) -> None:
         """Ask about a room of which the server says only what is new."""
         path = f"{CLIENT}/rooms/{quote(id, safe='')}"
-        members = dict_of((await self._ask(f"{path}/joined_members")).get("joined"))
-        encryption = await self._ask(f"{path}/state/m.room.encryption/")
+        members = dict_of((await self._api.ask(f"{path}/joined_members")).get("joined"))
+        encryption = await self._api.ask(f"{path}/state/m.room.encryption/")
         room = self._rooms.join(id)
         room.joined, room.encrypted = len(members), room.encrypted or bool(encryption)
 
@@ -351,7 +344,7 @@ class Syncing:
         old = text_of(dict_of(dict_of(created.get("content")).get("predecessor")).get("room_id"))
         if old not in self._rooms.joined:
             return
-        stone = await self._ask(f"{CLIENT}/rooms/{quote(old, safe='')}/state/m.room.tombstone/")
+        stone = await self._api.ask(f"{CLIENT}/rooms/{quote(old, safe='')}/state/m.room.tombstone/")
         if stone.get("replacement_room") != new:
             log.warning("matrix.not_moved room=%s reason=%s", new, "the old room does not name it")
             return
@@ -392,8 +385,3 @@ def _since_invite(events: list[Json], me: str) -> list[Json]:
     """Return what was said in a room since the bot was invited: people write before it has entered."""
     own = [at for at, each in enumerate(events) if (each.get("type"), each.get("state_key")) == ("m.room.member", me)]
     return events[own[0] :] if own else []
-
-
-def _time_of(event: Json) -> float:
-    sent = event.get("origin_server_ts")
-    return float(sent) if isinstance(sent, int | float) else 0.0

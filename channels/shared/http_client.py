@@ -163,6 +163,17 @@ async def opened_file(path: Path, mode: Literal["rb", "wb"] = "rb") -> AsyncIter
         await asyncio.to_thread(handle.close)
 
 
+async def read_body(answer: aiohttp.ClientResponse, most: int) -> bytes:
+    """Return the body of an answer. Raises OutcomeUnknown for one of more than `most` bytes."""
+    parts, size = list[bytes](), 0
+    async for part in answer.content.iter_chunked(CHUNK):
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise OutcomeUnknown("the answer is too long")
+    return b"".join(parts)
+
+
 def retry_after_seconds(headers: Mapping[str, str]) -> float:
     """Return the seconds of the Retry-After header, or 1.0 without one."""
     value = str(headers.get("Retry-After", ""))

@@ -16,7 +16,7 @@ import orjson
 
 from catalogue import N_, _
 from channels.base import OutcomeUnknown, Refused, TokenRejected, TryLater
-from channels.shared.http_client import LONG_POLL, HttpClient, call_timeout
+from channels.shared.http_client import LONG_POLL, HttpClient, call_timeout, read_body
 
 VERSION = "2.4.9"  # of the client whose protocol this is
 BASE_INFO = {"channel_version": VERSION, "bot_agent": "Fawn/1.0"}
@@ -82,15 +82,12 @@ class WeChatApi(HttpClient):
 
     async def _fetch(self, method: str, url: str, **options: Any) -> dict[str, Any]:
         async with self.request(method, url, allow_redirects=False, **options) as answer:
-            status, raw = answer.status, b""
+            status = answer.status
             if status in (429, 502, 503):
                 raise TryLater(f"WeChat answered {status}", 2.0)
             if status != 200:
                 raise OutcomeUnknown(f"WeChat answered {status}")
-            async for chunk in answer.content.iter_any():
-                raw += chunk
-                if len(raw) > MAX_ANSWER_BYTES:
-                    raise Refused(f"WeChat: more than {MAX_ANSWER_BYTES} bytes")
+            raw = await read_body(answer, MAX_ANSWER_BYTES)
             try:
                 found = orjson.loads(raw)  # its ids are unsigned numbers of 64 bits
             except orjson.JSONDecodeError:

@@ -15,7 +15,8 @@ import orjson
 from catalogue import N_, _
 from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.shared.file_limits import no_longer_available
-from channels.shared.http_client import HttpClient, RateLimited
+from channels.shared.http_client import HttpClient, RateLimited, read_body
+from channels.shared.visible_text import dict_of
 from channels.whatsapp import WhatsAppSettings
 
 API_VERSION = "v23.0"
@@ -61,11 +62,10 @@ class WhatsAppApi(HttpClient):
         url = f"{self._base}/{self._number}?fields=display_phone_number,verified_name,quality_rating"
         return await self._call("GET", url)
 
-    async def send(self, to: str, content: Mapping[str, Any], *, mark: str = "", quoted: str = "") -> str:
+    async def send(self, to: str, content: Mapping[str, Any], *, mark: str = "") -> str:
         """Send a message and return its id. `mark` comes back with what Meta says about it later."""
         body = {"messaging_product": "whatsapp", "recipient_type": "individual", "to": to, **content}
         body |= {"biz_opaque_callback_data": mark} if mark else {}
-        body |= {"context": {"message_id": quoted}} if quoted else {}
         return str((await self._post(body))["messages"][0]["id"])
 
     async def mark_read(self, message: str, *, typing: bool) -> None:
@@ -86,31 +86,24 @@ class WhatsAppApi(HttpClient):
         return self.download(str(found["url"]), allow_redirects=False, headers=self._authorized)
 
     async def _post(self, body: Mapping[str, Any], *, repeatable: bool = False) -> Mapping[str, Any]:
-        url, headers = f"{self._base}/{self._number}/messages", {"Content-Type": "application/json"}
-        return await self._call("POST", url, headers, data=orjson.dumps(body), repeatable=repeatable)
+        return await self._call("POST", f"{self._base}/{self._number}/messages", json=body, repeatable=repeatable)
 
-    async def _call(
-        self, method: str, url: str, headers: Mapping[str, str] | None = None, **options: Any
-    ) -> Mapping[str, Any]:
-        given = {**self._authorized, **(headers or {})}
-        async with self.request(method, url, headers=given, allow_redirects=False, **options) as answer:
-            return _parse_answer(answer.status, await answer.content.read(MAX_ANSWER_BYTES))
+    async def _call(self, method: str, url: str, **options: Any) -> Mapping[str, Any]:
+        async with self.request(method, url, headers=self._authorized, allow_redirects=False, **options) as answer:
+            return _parse_answer(answer.status, await read_body(answer, MAX_ANSWER_BYTES))
 
 
 def _parse_answer(status: int, payload: bytes) -> Mapping[str, Any]:
     """Return the JSON of an answer. Raises the ChannelError for its status and code."""
     try:
-        answer = orjson.loads(payload)
+        answer = dict_of(orjson.loads(payload))
     except orjson.JSONDecodeError:
         answer = {}
-    answer = answer if isinstance(answer, dict) else {}
     if status == 200 and answer and "error" not in answer:
         return answer
-    error = answer.get("error")
-    error = error if isinstance(error, dict) else {}
+    error = dict_of(answer.get("error"))
     code = error["code"] if isinstance(error.get("code"), int) else -1
-    data = error.get("error_data")
-    details = data.get("details") if isinstance(data, dict) else ""
+    details = dict_of(error.get("error_data")).get("details")
     raise _error_for(status, code, str(details or error.get("message") or f"status {status}"))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -155,16 +156,11 @@ class WhatsAppChannel(PlatformChannel):
     # ------------------------------------------------------------ replies and files
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
-        async def check() -> None:
-            await self._check_window(thread)
-
-        async def post(content: Mapping[str, Any], mark: str) -> str:
-            return await self._send(thread, content, mark)
-
         async def type_() -> None:
             if to:
                 await self._typing.show((thread.chat, to))
 
+        check, post = partial(self._check_window, thread), partial(self._send, thread)
         renderer = WhatsAppRenderer(posts, check, post, lambda mark: self._reported.get(mark, ""), type_)
         return self._add_reply(ReplyWriter(renderer, posts, self._rate_limit_scope(thread)))
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import orjson
 
 from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
 from channels.base import parse_command_text
+from channels.shared.robot_chats import RobotAccount, make_click
 from channels.shared.texts import feedback_of
 from channels.shared.unread import make_unread, with_author
 from channels.shared.visible_text import dict_of, dicts_in, labelled, text_of
@@ -194,9 +195,6 @@ def _parse_press(interactive: Json, event: Json, common: dict[str, Any]) -> Mess
         return None
     data = orjson.loads(str(pressed["id"]))
     card = text_of(dict_of(event.get("context")).get("id"))
-    person = common["author"].id
-    digest = hashlib.blake2b(str(data["option"]).encode(), digest_size=8).hexdigest()
-    common = {**common, "key": f"{NAME}:{common['thread'].workspace}:click:{card}:{person}:{digest}"}
-    return Message(
-        text=str(data["option"]), kind=Kind.CLICK, target=str(data["ask"]), to_bot=True, reply_to=card, **common
-    )
+    me = RobotAccount(NAME, common["thread"].workspace, "")
+    click = make_click(me, common["thread"], common["author"], card, str(data["ask"]), str(data["option"]))
+    return replace(click, id=common["id"], time=common["time"], private=True)

@@ -17,7 +17,6 @@ MAX_TABLE_CELLS = 40  # of a line that a telephone shows without wrapping
 _INLINE = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 _MARKS = {"strong_open": "*", "strong_close": "*", "em_open": "_", "em_close": "_", "s_open": "~", "s_close": "~"}
 _TASK = re.compile(r"^\[([ xX])\] ")
-_BREAK = "\n"
 
 
 def to_whatsapp(text: str) -> str:
@@ -30,7 +29,7 @@ def to_whatsapp(text: str) -> str:
 def _blocks(tokens: list[Token], at: int, until: str) -> tuple[list[str], int]:
     """Return the lines of the blocks up to the token `until`, and where that is."""
     lines: list[str] = []
-    tight = until in ("list_item_close",)
+    tight = until == "list_item_close"
     while at < len(tokens) and tokens[at].type != until:
         found, at = _block(tokens, at)
         if lines and found and not tight:
@@ -45,7 +44,7 @@ def _block(tokens: list[Token], at: int) -> tuple[list[str], int]:
     token = tokens[at]
     match token.type:
         case "paragraph_open":
-            return _spans(tokens[at + 1]).split(_BREAK), at + 2
+            return _spans(tokens[at + 1]).split("\n"), at + 2
         case "heading_open":
             words = _spans(tokens[at + 1], plain=True)
             return [f"*{words}*"] if words else [], at + 2
@@ -106,7 +105,7 @@ def _spans(inline: Token, *, plain: bool = False) -> str:
         elif child.type == "code_inline":
             text += child.content if plain else f"`{child.content}`"
         elif child.type in ("softbreak", "hardbreak"):
-            text += " " if plain else _BREAK
+            text += " " if plain else "\n"
         else:
             text += child.content
     return text

@@ -140,6 +140,7 @@ class FakeWhatsApp(LocalServer):
         self.reads: list[tuple[str, bool]] = []  # message, whether the bot types
         self.limits = False  # whether messages to a person are counted
         self.late = False  # whether a closed window is said by a webhook only
+        self.pieces = False  # whether its answers come in two packets
         self.reports = True  # whether it says what became of messages
         self._last = b""
 
@@ -173,7 +174,15 @@ class FakeWhatsApp(LocalServer):
             return _problem(Refusal(WRONG, f"Invalid parameter: {error!r}"))
         if fault and fault.after and (response := await self._suffer(fault, request)):
             return response
-        return web.json_response(answer)
+        return await self._send_in_pieces(request, answer) if self.pieces else web.json_response(answer)
+
+    async def _send_in_pieces(self, request: web.Request, answer: Json) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        for piece in (b"{", orjson.dumps(answer)[1:]):
+            await response.write(piece)
+            await asyncio.sleep(0.05)  # the network's
+        return response
 
     async def _suffer(self, fault: Fault, request: web.Request) -> web.StreamResponse | None:
         match fault.kind:

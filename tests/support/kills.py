@@ -75,6 +75,7 @@ class Figures:
     left: int = 0  # failure notices, and progress messages that were not removed
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
+    told: int = 0  # notices of those, where a notice is not repeated
     unconfirmed: int = 0  # answers that every attempt showed without a confirmation: dead letters with a notice
     strange: list[str] = field(default_factory=list)  # other visible texts
     ended: list[str] = field(default_factory=list)  # the last words of services that ended by themselves
@@ -278,6 +279,8 @@ class KillRun:
         unconfirmed = [row for row in rows if UNCONFIRMED in row[1]]  # posted twice, and never answered but by a 504
         figures.unconfirmed += len(unconfirmed)
         figures.strange += [f"dead letter {row}" for row in rows if row not in unconfirmed]
+        if figures.told > len(unconfirmed):
+            figures.strange.append(f"{figures.told} notices of {len(unconfirmed)} unconfirmed answers")
         if len(unconfirmed) > figures.gateways + figures.kills // 100:
             figures.strange.append(f"{len(unconfirmed)} unconfirmed answers after {figures.gateways} times 504")
 
@@ -299,7 +302,8 @@ class KillRun:
             else:
                 figures.repeats += times - 1
         known = [APOLOGY, *PROGRESS] if figures.fulls else [*PROGRESS] if platform in MARKED else []
-        known += [UNCONFIRMED_NOTICE] if platform in MARKED else []
+        known += [UNCONFIRMED_NOTICE]
+        figures.told += sum(text.startswith(UNCONFIRMED_NOTICE) for text in shown if platform not in MARKED)
         endings = (SEALED,) if platform == "wecom" else ()
         passing = [text for text in whole if text.startswith(tuple(known)) or text.endswith(endings)]
         passing += [text for text in whole if figures.fulls and UNDER_WAY in text and text not in passing]

@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from agent.blocks import Final, Text
 from agent.messages import Kind, Thread
-from channels.base import OutgoingFile
+from channels.base import OutgoingFile, TryLater
 from channels.matrix.channel import MatrixChannel
 from channels.matrix.crypto import KeyMissing, Machine, NotDecrypted
 from tests.support.rigs.matrix import EncryptedMatrixRig, MatrixRig
-from tests.support.rigs.registry import Memory, ready, until
+from tests.support.rigs.registry import Memory, deliver, ready, until
 from tests.support.strict_person import StrictPerson
 from tests.support.synapse import shared_synapse
 
@@ -110,6 +110,46 @@ async def test_nobody_is_left_out_whose_devices_change_while_those_of_others_are
         await until(lambda: not asking.times, what="the question for Kim's devices")
         await encryption.take_sync({"device_lists": {"changed": [rig.jane.id]}})
         await answering
+        assert rig.visible(1) == ["Before.", "After."]
+
+
+async def test_an_answer_waits_for_a_homeserver_that_does_not_say_its_devices(tmp_path: Path) -> None:
+    """An answer of /keys/query names the servers that failed, and leaves their people out."""
+    async with EncryptedMatrixRig.start(tmp_path) as rig:
+        await ready(rig)
+        assert isinstance(rig.channel, MatrixChannel)
+        encryption = rig.channel._sender.encryption
+        assert encryption
+        pins = encryption.machine.kept(f"pin {rig.jane.id}")
+        encryption.machine.devices.clear()
+        server = rig.jane.id.partition(":")[2]
+        body = orjson.dumps({"device_keys": {}, "failures": {server: {"status": 503}}}).decode()
+        failing = rig.proxy.fault("error", "other", contains="device_keys", code=200, body=body, times=-1)
+        encryption.patience_seconds = 0.0  # nobody else would read it
+        with pytest.raises(TryLater, match="does not say"):
+            await rig.channel.reply(rig.thread(), Memory()).finish(Final("Who reads this?"))
+        assert encryption.machine.kept(f"pin {rig.jane.id}") == pins
+        assert rig.visible() == []
+        rig.proxy.faults.remove(failing)
+        await deliver(rig, Final("You do."), Memory())
+        assert rig.visible() == ["You do."]
+
+
+async def test_a_room_does_not_wait_for_ever_for_one_homeserver(tmp_path: Path) -> None:
+    async with EncryptedMatrixRig.start(tmp_path) as rig:
+        await ready(rig)
+        await rig.channel.reply(rig.thread(1), Memory("before")).finish(Final("Before."))
+        assert isinstance(rig.channel, MatrixChannel)
+        encryption = rig.channel._sender.encryption
+        assert encryption
+        del encryption.machine.devices[rig.kim.id]
+        server = rig.kim.id.partition(":")[2]
+        body = orjson.dumps({"device_keys": {}, "failures": {server: {"status": 503}}}).decode()
+        rig.proxy.fault("error", "other", contains=rig.kim.id, code=200, body=body, times=-1)
+        with pytest.raises(TryLater):
+            await rig.channel.reply(rig.thread(1), Memory("after")).finish(Final("After."))
+        encryption.patience_seconds = 0.0
+        await deliver(rig, Final("After."), Memory("after"), 1)
         assert rig.visible(1) == ["Before.", "After."]
 
 

@@ -58,6 +58,12 @@ def posts_of(rig: WhatsAppRig) -> int:
 # ---------------------------------------------------------------- answers
 
 
+async def test_an_answer_of_the_api_that_comes_in_pieces_is_read_whole(rig: WhatsAppRig) -> None:
+    rig.server.pieces = True
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Once."))
+    assert rig.visible() == ["Once."]
+
+
 async def test_an_answer_comes_whole_because_nothing_can_be_changed(rig: WhatsAppRig) -> None:
     asked, posts = await rig.say("work"), Memory()
     reply = rig.channel.reply(asked.thread, posts, to=asked.id)

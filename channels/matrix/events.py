@@ -88,7 +88,7 @@ def relation_of(content: Json) -> tuple[str, str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EventPlace:
     """The room in which an event is read, what is known of all events, and who reads it."""
 
     id: str
@@ -104,7 +104,7 @@ def read_event(event: Json, room_id: str, rooms: Rooms, me: MatrixAccount) -> Me
     """Read one event; one of an unknown shape is Unreadable, because it must not stop the others."""
     room = rooms.room(room_id)
     try:
-        return _parse(event, Place(room_id, room, rooms, me))
+        return _parse(event, EventPlace(room_id, room, rooms, me))
     except Exception as error:  # noqa: BLE001 — the boundary of one event
         id = text_of(event.get("event_id"))
         raw = orjson.dumps(event)
@@ -115,7 +115,7 @@ def read_event(event: Json, room_id: str, rooms: Rooms, me: MatrixAccount) -> Me
         return with_author(lost, lambda: make_unread(*said, private=True))
 
 
-def _parse(event: Json, at: Place) -> Message | None:
+def _parse(event: Json, at: EventPlace) -> Message | None:
     sender, id, kind = str(event["sender"]), str(event["event_id"]), str(event["type"])
     content = dict_of(event.get("content"))
     relation, target, _replied = relation_of(content)
@@ -140,7 +140,7 @@ def _parse(event: Json, at: Place) -> Message | None:
     return None
 
 
-def _parse_message(event: Json, content: Json, topic: str, at: Place) -> Message | None:
+def _parse_message(event: Json, content: Json, topic: str, at: EventPlace) -> Message | None:
     kind, shape = str(event["type"]), text_of(content.get("msgtype"))
     text, mentioned = _text_without_mention(content, at.me)
     replied = relation_of(content)[2]
@@ -174,7 +174,7 @@ def _parse_message(event: Json, content: Json, topic: str, at: Place) -> Message
     return message if command is None else replace(message, kind=Kind.COMMAND, text=command)
 
 
-def _event_message(event: Json, topic: str, at: Place, *, bot: bool = False) -> Message:
+def _event_message(event: Json, topic: str, at: EventPlace, *, bot: bool = False) -> Message:
     """Return what all messages of events have in common. The server's clock counts, but not for the future."""
     id, author = str(event["event_id"]), at.me.author(str(event["sender"]), at.room, bot=bot)
     sent, thread = min(time_of(event) or time.time(), time.time()), at.me.thread(at.id, topic)
@@ -182,7 +182,7 @@ def _event_message(event: Json, topic: str, at: Place, *, bot: bool = False) -> 
     return Message(thread, key, id, author, "", sent, private=at.room.is_direct, origin=author.origin)
 
 
-def _parse_edit(event: Json, content: Json, target: str, at: Place) -> Message | None:
+def _parse_edit(event: Json, content: Json, target: str, at: EventPlace) -> Message | None:
     """Read an edit. The server takes also those of other people's messages: only the author's own count."""
     known, new = at.known(target), dict_of(content.get("m.new_content"))
     if known is None or known.sender != event["sender"] or not new:
@@ -193,7 +193,7 @@ def _parse_edit(event: Json, content: Json, target: str, at: Place) -> Message |
     return replace(message, kind=Kind.EDIT, key=f"{key}:edit:{message.id}", id=target, target=key, text=text)
 
 
-def _parse_redaction(event: Json, gone: str, at: Place) -> Message | None:
+def _parse_redaction(event: Json, gone: str, at: EventPlace) -> Message | None:
     """Read that a message was deleted, or a reaction taken back."""
     known, key = at.known(gone), at.me.key(at.id, gone)
     if not gone or event.get("sender") == at.me.id:
@@ -207,7 +207,7 @@ def _parse_redaction(event: Json, gone: str, at: Place) -> Message | None:
     return replace(message, kind=Kind.DELETE, key=f"{key}:delete", id=gone, target=key)
 
 
-def _parse_reaction(event: Json, target: str, at: Place) -> Message | None:
+def _parse_reaction(event: Json, target: str, at: EventPlace) -> Message | None:
     """Read a reaction to a message of the bot: ❌ stops its work, 👍 and 👎 are feedback, 1️⃣ answers a question.
 
     An answer is a click without its question, which `syncing` looks up.

@@ -246,4 +246,4 @@ async def test_what_a_turn_costs_in_the_database(tmp_path: Path, telegram: FakeT
         await service.kill()
     more = DatabaseWork(*map(operator.sub, astuple(twice), astuple(once)))
     assert more == DatabaseWork(transactions=3, durable=2, statements=15)
-    assert plain == DatabaseWork(transactions=5, durable=4, statements=44)
+    assert plain == DatabaseWork(transactions=5, durable=4, statements=45)

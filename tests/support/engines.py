@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -88,6 +89,17 @@ def _need(problem: str) -> None:
         if os.environ.get("FAWN_REQUIRE_ENGINES") == "1":
             pytest.fail(problem)
         pytest.skip(problem)
+
+
+def need_program(name: str, package: str) -> None:
+    """For tests that run a program of Debian."""
+    _need("" if shutil.which(name) else f"{name} is not there: apt-get install {package}")
+
+
+def need_module(name: str, how: str) -> Any:
+    """Return an optional module for tests that use it."""
+    _need("" if importlib.util.find_spec(name) else f"{name} is not there: {how}")
+    return importlib.import_module(name)
 
 
 def need_bubblewrap() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import platform
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.fakes.kube_rules import (
     model_of,
     restricted_faults,
 )
+from tests.support.engines import need_module, need_program
 
 PLACE = Path(__file__).parents[2] / "packaging/kubernetes"
 CHART = PLACE / "chart"
@@ -105,8 +105,7 @@ def test_every_manifest_is_in_the_kustomization() -> None:
 
 
 def test_kustomize_builds_the_base() -> None:
-    if not shutil.which("kubectl"):
-        pytest.skip("kubectl is not there")
+    need_program("kubectl", "kubernetes-client")
     built = subprocess.run(["kubectl", "kustomize", str(PLACE)], capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     documents = list(yaml.safe_load_all(built.stdout))
@@ -150,12 +149,10 @@ CASES: list[Json] = [
 ]
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="Helm's wheel is one of x86-64")
 @pytest.mark.parametrize("values", CASES)
 def test_helm_renders_the_chart(tmp_path: Path, values: Json) -> None:
-    try:
-        helm = importlib.import_module("helm_python")
-    except ImportError:
-        pytest.skip("Helm is not there: pip install helm-python-sdk")
+    helm = need_module("helm_python", "pip install --no-deps -r .ci/helm.lock")
     with helm.Chart.load(str(CHART)) as chart:
         rendered = chart.render(values, name="fawn", namespace="agents")
     documents = [each for text in rendered.values() for each in yaml.safe_load_all(text) if each]

@@ -14,6 +14,7 @@ from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import FAULT, NOT_RUNNING, OK, fail
 from bot.config.schema import Config
 from bot.service.crashes import describe_crash, latest_crash
+from bot.storage.data_lock import is_held
 from bot.storage.feedback import FeedbackCounts
 from bot.storage.jobs import JobCounts
 from catalogue import N_, _, current_language, list_items, use_language
@@ -30,7 +31,7 @@ def _status(arguments: argparse.Namespace, config: Config) -> int:
         with use_language("en" if arguments.json else current_language()):
             report = asyncio.run(call_service(config.data_dir, "status", {}))
     except NotRunning as error:
-        if crash := latest_crash(config.data_dir, time.time()):
+        if crash := latest_crash(config.data_dir, time.time(), is_dead=not is_held(config.data_dir)):
             print(describe_crash(crash), file=sys.stderr)
         return fail(error, NOT_RUNNING)
     if "error" in report:

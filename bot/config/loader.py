@@ -73,6 +73,8 @@ WITH_SECRETS = (  # sections of accounts
     *("models", "roles", "channels", "mcp", "hooks", "relay", "traces", FOREIGN_SECTION),
 )
 DEFAULT_MODEL = "gpt-5-mini"
+NO_VARIABLE = N_("{file} has no NAME=value in line {line}, where a quote may be open: nothing of it is used")
+MOST_UNREAD = 5  # lines of a `.env` that are named
 LOCATED = (
     "models",
     "policies",
@@ -187,7 +189,9 @@ def _read_environment(document: Document, environ: Mapping[str, str] | None, *fo
         values = {k: v for k, v in dotenv_values(stream=io.StringIO(text), interpolate=False).items() if v}
         known |= values
         shown = file.name if folder == folders[0] else str(file)
-        document.origins |= {name: (shown, line) for name, line in _lines_of(text).items() if name in values}
+        lines, unread = _lines_of(text)
+        document.origins |= {name: (shown, line) for name, line in lines.items() if name in values}
+        document.unread += [(shown, line) for line in unread[:MOST_UNREAD]]
     given = dict(os.environ if environ is None else environ)
     for name in given:
         document.origins.pop(name, None)
@@ -208,14 +212,16 @@ def _read_files_of_secrets(document: Document, environ: Mapping[str, str], here:
     return values
 
 
-def _lines_of(text: str) -> dict[str, int]:
-    """Return the line of each variable of a `.env`: the last one, which counts."""
+def _lines_of(text: str) -> tuple[dict[str, int], list[int]]:
+    """Return the line of each variable of a `.env`, the last one, which counts; and the lines that are none."""
     found: dict[str, int] = {}
+    unread = []
     for binding in parse_stream(io.StringIO(text)):
         blank = len(binding.original.string) - len(binding.original.string.lstrip())
         line = binding.original.line + binding.original.string.count("\n", 0, blank)
         found |= {binding.key: line} if binding.key else {}
-    return found
+        unread += [line] if binding.error else []
+    return found, unread
 
 
 def _without_accounts(document: Document, sections: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -285,6 +291,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
         digest=document.digest,
         variables=frozenset(document.variables.values()),
         hints=(
+            *(_(NO_VARIABLE, file=name, line=line) for name, line in document.unread),
             *environment_hints(document.environ, {entry.name for entry in entries}),
             *(() if config.models else model_hints(document.environ)),
         ),

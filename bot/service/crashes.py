@@ -75,10 +75,14 @@ def reporting_crashes(data_dir: Path) -> Iterator[None]:
             (folder / ALIVE).unlink(missing_ok=True)
 
 
-def latest_crash(data_dir: Path, now: float) -> CrashReport | None:
-    """Return the latest report of the last days; None where there is none. Blocks."""
+def latest_crash(data_dir: Path, now: float, *, is_dead: bool = False) -> CrashReport | None:
+    """Return the latest report of the last days; None where there is none. Blocks.
+
+    `is_dead`: no process works on data_dir, so what the last one left is a report, too, before a start names it so.
+    """
     try:
-        files = [*(data_dir / FOLDER).glob("*.txt")]
+        folder = data_dir / FOLDER
+        files = [*folder.glob("*.txt"), *([folder / ALIVE] if is_dead and (folder / ALIVE).exists() else [])]
         newest = max(files, key=lambda file: file.stat().st_mtime, default=None)
         if newest is None or (at := newest.stat().st_mtime) < now - SHOWN_DAYS * 86400:
             return None

@@ -128,6 +128,8 @@ async def test_a_death_has_a_report_that_the_status_names(
     assert service.process
     os.kill(service.process.pid, signal_number)
     await service.process.wait()
+    code, text = await service.fawn("status")  # before the next start gives the report its name
+    assert (code, "The process died at" in text, why in text) == (4, True, True), text
     await service.start()
     assert "crash.found" in service.log()
     [report] = (service.data / "crashes").glob("*.txt")

@@ -25,6 +25,7 @@ SMALL = {
     *("people", "person_roles", "account_links", "heard", "audit_names", "alembic_version", "budgets", "languages"),
     "plan_holds",
     "channel_state",  # read whole at a start: by whose key it is stored
+    "reply_handles",  # likewise; they end within a day
 }
 WRITES = {"calls": [{"name": "write_file", "args": {"path": "/mnt/user-data/outputs/a.txt", "content": "a"}}]}
 NOTE = {"path": "/mnt/user-data/workspace/a.txt", "content": "a", "append": True}  # an effect that happens once

@@ -139,7 +139,7 @@ lock: ## update the pinned dependencies (needs uv); the runtime gets the tested 
 	$(COMPILE) --group synapse -o requirements-synapse.lock
 	$(COMPILE) sandbox/docker/requirements.in -o sandbox/docker/requirements.lock
 	@mkdir -p packaging/extras
-	for extra in anthropic ddgs discord feishu matrix slack telegram; do \
+	for extra in anthropic ddgs discord feishu matrix postgres slack telegram; do \
 		$(COMPILE) --extra $$extra pyproject.toml -c requirements-dev.lock -o packaging/extras/$$extra.lock || exit 1; done
 
 clean: ## remove everything that was built; data/ stays

@@ -10,6 +10,7 @@ from catalogue import N_, LazyText
 EXTRAS: Mapping[str, tuple[str, ...]] = {  # what `make setup EXTRAS=NAME` installs → the modules that it brings
     "anthropic": ("langchain_anthropic", "anthropic"),
     "ddgs": ("ddgs",),
+    "postgres": ("psycopg",),
 }
 CHANNELS: Mapping[str, tuple[str, ...]] = {  # the modules of a channel's SDK; `make setup` installs all of them
     "discord": ("discord",),

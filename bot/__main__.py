@@ -16,7 +16,7 @@ from bot.cli.command import PlainCommand
 from bot.cli.exit_codes import CONFIG, FAULT, INTERRUPTED, fail
 from bot.cli.program import command_first, command_line_parser, find_command
 from bot.config.loader import ConfigError, load_config, silence_libraries, terminal_language
-from catalogue import N_, _, set_language, use_language
+from catalogue import N_, LocalizedError, _, set_language, use_language
 from sandbox.named_code import PATIENCE, log_waiting
 
 
@@ -68,6 +68,8 @@ def _run_command(words: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAULT
+    except LocalizedError as error:
+        return fail(error, FAULT)
     except (OSError, sqlite3.Error) as error:
         from bot.admin.local_checks import describe_system_error
 

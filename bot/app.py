@@ -111,8 +111,8 @@ class App:
     async def run(self, *, take_signals: bool = True) -> int:
         """Serve until `stop`, SIGTERM, SIGINT or the end of the console. Returns the exit code.
 
-        The caller holds the lock on data_dir. Raises DatabaseFault, AgentFault and SandboxUnavailable for faults that
-        only show now.
+        The caller holds the lock on data_dir. Raises DatabaseFault, DatabaseInUse, AgentFault and SandboxUnavailable
+        for faults that only show now.
         """
         if take_signals:
             self._take_signals()
@@ -120,7 +120,9 @@ class App:
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
             watch = stack.enter_context(LoopWatch())
-            self._store = await open_database(config, stack)
+            if not (opened := await open_database(config, stack, self._stop)):
+                return 0
+            self._store = opened
             await use_languages(self._store, self._current)
             await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels

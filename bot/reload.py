@@ -35,6 +35,7 @@ CONSOLE = "console"
 PROBE_SECONDS = 15.0
 BUILT_ONCE = (
     "data_dir",
+    "database",
     "sandbox",
     "catch_up",
     "http",

@@ -7,11 +7,12 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from bot.admin.status import ServiceStatus
+from bot.admin.trouble import Trouble
 from bot.config.schema import Config
 from bot.current import Current
 from bot.features import FEATURES
@@ -21,14 +22,15 @@ from bot.service import web_channel
 from bot.service.audit_upkeep import record_config
 from bot.service.channel_supervisor import Connect, connector_of
 from bot.service.loop_watch import LoopWatch
+from bot.service.store import ENDED_SECONDS, open_store, prepare_store, store_fault
 from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute, StorageError
+from bot.storage.database import Database, DatabaseAway, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.languages import read_chosen
-from bot.storage.migrate import DatabaseFault, prepare_databases
 from bot.storage.plan_holds import restore_holds
 from bot.storage.watermarks import StoredCatchUp
 from bot.storage.web_people import WEB
+from catalogue import localized
 from channels.shared.texts import use_chosen_languages
 
 if TYPE_CHECKING:
@@ -36,18 +38,49 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+AWAY_SECONDS = 2.0  # between two tries to reach a database
 
-async def open_database(config: Config, stack: AsyncExitStack) -> Database:
-    """Open the database, upgraded to this version's schema. Raises DatabaseFault."""
-    data_dir = config.data_dir
-    if backup := await asyncio.to_thread(prepare_databases, data_dir):
+
+async def open_database(config: Config, stack: AsyncExitStack, stop: asyncio.Event) -> Database | None:
+    """Open the database, upgraded to this version's schema. None: it was not there before `stop`.
+
+    Raises DatabaseFault and DatabaseInUse.
+    """
+    if backup := await asyncio.to_thread(prepare_store, config):
         log.info("store.migrated backup=%s", backup.name)
-    try:
-        store = await stack.enter_async_context(Database(data_dir / "fawn.db"))
-        await store.run(partial(_release_previous_process, config=config))
-    except (sqlite3.Error, StorageError) as error:
-        raise DatabaseFault.from_error(error) from error
-    return store
+    is_told = False
+    async with AsyncExitStack() as waiting:
+        while not stop.is_set():
+            try:
+                store = await stack.enter_async_context(open_store(config, patience=ENDED_SECONDS))
+                await store.run(partial(_release_previous_process, config=config))
+            except DatabaseAway as error:
+                fault = store_fault(config, error)
+                log.warning("store.away reason=%s", fault)
+                if config.http.listen and not is_told:
+                    await waiting.enter_async_context(_answer_probes(config, localized(fault)))
+                    is_told = True
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(AWAY_SECONDS):
+                        await stop.wait()
+            except (sqlite3.Error, StorageError) as error:
+                raise store_fault(config, error) from error
+            else:
+                return store
+    return None
+
+
+def _answer_probes(config: Config, why: str) -> AbstractAsyncContextManager[str]:
+    """Answer probes while nothing else can be answered: alive, and not ready, because of the database."""
+    from bot.http.health import HealthProbes
+    from bot.http.listener import listening
+
+    begun = time.time()
+
+    async def look() -> list[Trouble]:
+        return [Trouble("database", begun, why)]
+
+    return listening(config.http, HealthProbes(look).routes())
 
 
 def open_catch_up(config: Config, store: Database) -> StoredCatchUp:
@@ -72,8 +105,9 @@ async def use_languages(store: Database, current: Current) -> None:
 
 
 async def keep_reserve(config: Config, store: Database) -> None:
-    """Keep room on the disk for the database."""
-    await set_aside({config.data_dir / "fawn.db": store})
+    """Keep room on the disk for the database, where it is a file."""
+    if not config.database.url:
+        await set_aside({config.data_dir / "fawn.db": store})
 
 
 async def open_telemetry(

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from sandbox.disk.removal import remove_tree
+from tests.support.postgres import ENGINE
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of what a shell's script starts with `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start obey Ctrl-C again
@@ -31,6 +32,14 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what tests SQLite itself, where the tests run on PostgreSQL."""
+    if ENGINE == "postgresql":
+        for item in items:
+            if item.get_closest_marker("sqlite"):
+                item.add_marker(pytest.mark.skip(reason="it tests SQLite"))
 
 
 @pytest.fixture(autouse=True)

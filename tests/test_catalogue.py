@@ -82,6 +82,7 @@ ENGLISH_FILES = {
     "bot/api/paths.py": "programs",
     "bot/api/read_models.py": "programs",
     "bot/storage/wake_ups.py": "SQL",
+    "bot/storage/postgres": "SQL",
     "bot/rights/deeds.py": "the docs",
     "agent/mcp/calls.py": "the model",
     "agent/policies/guarded.py": "the model",

@@ -23,7 +23,7 @@ from channels.base import Receipt
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import command_runner, command_service, open_inbox
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("bot", "channels", "agent", "sandbox", "catalogue")
@@ -130,7 +130,7 @@ async def test_the_feature_of_the_contributing_page_works_with_one_line_outside(
         Thread("telegram", "1", "42"), "k1", "1", Author("42", "Jane"), "dice 20", 1.0, Kind.COMMAND,
         private=True, origin=Origin.PERSON,
     )  # fmt: skip
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         reception = open_inbox(store, current, IDLE_TURNS, features=features)
 
         async def offer(event: Message) -> Receipt:

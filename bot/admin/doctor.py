@@ -20,6 +20,7 @@ from agent.foreign_text import printable_text
 from agent.imports import import_in_thread
 from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
+from bot.admin.database_check import check_database
 from bot.admin.local_checks import check_data_dir, check_machine, check_parsers, check_secret_files, guarded
 from bot.admin.network_checks import check_network
 from bot.admin.service_checks import (
@@ -116,6 +117,7 @@ async def _check_base(config: Config) -> list[Finding]:
         Finding("ok", "Python", f"{platform.python_version()} ({platform.system()})"),
         _check_clock(config),
         data_dir,
+        *await check_database(config, served=served),
         *await asyncio.to_thread(lambda: list(check_machine(config, served=served))),
         *await asyncio.to_thread(check_parsers),
         *await asyncio.to_thread(check_secret_files, config),

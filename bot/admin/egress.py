@@ -25,7 +25,7 @@ from bot.config.loader import OPENAI
 from bot.config.schema import ChannelConfig, Config
 from catalogue import _
 
-PORTS = {"https": 443, "wss": 443, "http": 80, "ws": 80, "tcp": 2375}
+PORTS = {"https": 443, "wss": 443, "http": 80, "ws": 80, "tcp": 2375, "postgresql": 5432, "postgres": 5432}
 NO_ADDRESS = ("redirect_uri", "url_file")
 PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10")
 ANY = "*"  # every public host
@@ -93,8 +93,9 @@ def _addresses(value: Any, at: str, proxy: str) -> Iterator[Destination]:
 def _address(value: Any, what: str, proxy: str) -> Iterator[Destination]:
     for each in value if isinstance(value, tuple) else (value,):
         text = each.reveal() if isinstance(each, Secret) else each
-        if isinstance(text, str) and "://" in text and urlsplit(text).scheme in PORTS:
-            yield _reach(text, what, proxy)
+        parts = urlsplit(text if isinstance(text, str) and "://" in text else "")
+        if parts.scheme in PORTS and parts.hostname:  # a database may be at a socket
+            yield _reach(str(text), what, proxy)
 
 
 def _is_address_setting(name: str) -> bool:

@@ -19,7 +19,8 @@ from bot.admin.operations import NotFound, OddRequest, Operation
 from bot.http.event_stream import EventStream, stream_events
 from bot.http.exchange import render_problem
 from bot.http.route import HttpProblem, Route, json_response, read_json
-from catalogue import default_language, match_language, use_language
+from bot.storage.migrate import DatabaseFault
+from catalogue import default_language, localized, match_language, use_language
 from channels.console.attached import CONFIRM_SECONDS, AttachedView
 
 log = logging.getLogger(__name__)
@@ -117,6 +118,8 @@ async def _run_operation(operation: Operation, arguments: dict[str, Any], langua
         return render_problem(HttpProblem(400, "bad_arguments", str(error), OPERATION_FIX))
     except NotFound as error:
         return render_problem(HttpProblem(404, "not_found", str(error)))
+    except DatabaseFault as error:
+        return render_problem(HttpProblem(409, "refused", localized(error)))
     except Exception as error:  # the boundary of one request: the operator sees the error
         log.exception("control.fault operation=%s", operation.__name__)
         return render_problem(HttpProblem(500, "fault", f"{type(error).__name__}: {error}"))

@@ -227,7 +227,9 @@ class Operations:
     async def backup(self, file: str) -> Answer:
         """Write consistent copies of the databases, and the folders of conversations and skills, into a .tar.gz."""
         async with self._backing_up:
-            written = await back_up(self._data_dir, self._folders, self._custom_skills(), Path(file), self._sealer())
+            written = await back_up(
+                *(self._store, self._data_dir, self._folders, self._custom_skills(), Path(file), self._sealer())
+            )
         event = AuditEvent(AuditKind.BACKUP, what=audit.command_line() | {"bytes": written["bytes"]})
         await self._store.run(partial(audit.record, event=event))
         return written

@@ -58,7 +58,7 @@ class BackupJobs:
         await run_file_work(partial(Path(config.to).mkdir, mode=0o700, parents=True, exist_ok=True))
         skills = Path(self._current.config.skills.custom)
         written = await back_up(
-            self._current.config.data_dir, self._folders, skills, target, sealer_of(self._current.config)
+            self._store, self._current.config.data_dir, self._folders, skills, target, sealer_of(self._current.config)
         )
         for left in written["left_out"]:
             log.warning("backup.left_out what=%s", left)

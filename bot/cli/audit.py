@@ -19,9 +19,10 @@ from bot.cli.exit_codes import FAULT, OK, fail
 from bot.config.audit import AuditConfig
 from bot.config.schema import Config
 from bot.service.audit_upkeep import pruning_rules, sign_anchor
+from bot.service.store import NoStore, has_store, read_store
 from bot.storage import audit
 from bot.storage.audit import AuditKind
-from bot.storage.audit_check import read_only, read_rows, verify_chain
+from bot.storage.audit_check import read_rows, verify_chain
 from bot.storage.database import Execute
 from catalogue import N_, _, list_items
 
@@ -51,12 +52,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _audit(arguments: argparse.Namespace, config: Config) -> int:
-    database = config.data_dir / "fawn.db"
-    if not database.exists():
-        return fail(
-            _("{data_dir} does not contain a database: check `data_dir` or --config", data_dir=config.data_dir), FAULT
-        )
-    with read_only(database, snapshot=arguments.action == "verify") as execute:
+    if not has_store(config):
+        return fail(NoStore.of(config), FAULT)
+    with read_store(config, snapshot=arguments.action == "verify") as execute:
         try:
             return ACTIONS[arguments.action](execute, arguments, config.audit)
         except AuditCommandFailed as error:

@@ -22,9 +22,9 @@ from bot.config.schema import Config
 from bot.config.variant import load_variant
 from bot.rights.budget_texts import describe_budget, format_money
 from bot.rights.known_people import names_of_channel
-from bot.storage.audit_check import read_only
+from bot.service.store import NoStore, has_store, read_store, store_revision
 from bot.storage.database import Execute
-from bot.storage.migrate import head_revision, schema_revision
+from bot.storage.migrate import head_revision
 from catalogue import N_, _, ngettext
 
 DAY_SECONDS = 86400
@@ -97,20 +97,17 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _try(arguments: argparse.Namespace, config: Config) -> int:
-    database = config.data_dir / "fawn.db"
     if not 1 <= arguments.days <= MAX_DAYS:
         return fail(_("--days is a number from 1 to {most}", most=MAX_DAYS), CONFIG)
     if not arguments.file.is_file():
         return fail(_("{file}: there is no such file", file=arguments.file), CONFIG)
     variant = load_variant(arguments.file, Path(arguments.config) if arguments.config else None)
-    if not database.exists():
-        return fail(
-            _("{data_dir} does not contain a database: check `data_dir` or --config", data_dir=config.data_dir), FAULT
-        )
-    if schema_revision(database) != head_revision():
+    if not has_store(config):
+        return fail(NoStore.of(config), FAULT)
+    if store_revision(config) != head_revision():
         return fail(_("the database is one of another version of Fawn: start this version's service once"), FAULT)
     report = Report()
-    with read_only(database, snapshot=False) as execute:
+    with read_store(config, snapshot=False) as execute:
         replay = Replay(execute, variant, time.time() - arguments.days * DAY_SECONDS)
         for call in replay.run():
             report.add_call(call, keep=arguments.json)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bot.admin.restore import Restored, RestoreRefused, restore_backup
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, TAKEN, fail
+from bot.cli.exit_codes import CONFIG, FAULT, OK, TAKEN, fail
 from bot.config.schema import Config
 from bot.service.stored_secrets import KeyUnknown, sealer_of
 from bot.storage.data_lock import DataDirLocked, DataLock
@@ -24,6 +24,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
+    if config.database.url:
+        text = _("`fawn restore` restores SQLite only: use pg_restore, and copy data_dir (docs/postgresql.md)")
+        return fail(text, CONFIG)
     try:
         sealer = sealer_of(config)
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

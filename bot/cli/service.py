@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.models.settings import AgentConfigError
-from bot.cli.exit_codes import CONFIG, FAULT, GAVE_WAY, fail
+from bot.cli.exit_codes import CONFIG, FAULT, GAVE_WAY, TAKEN, fail
 from bot.config.http import DemoHttpConfig
 from bot.config.loader import has_desktop, secret_texts
 from bot.config.schema import Config
@@ -44,6 +44,7 @@ def with_data_dir(
     from bot.service.crashes import reporting_crashes
     from bot.service.data_dir import close_to_others
     from bot.service.descriptors import raise_descriptor_limit
+    from bot.storage.data_lock import DatabaseInUse
     from bot.storage.migrate import DatabaseFault
 
     with ExitStack() as stack:
@@ -67,6 +68,8 @@ def with_data_dir(
             return fail("\n".join(fault.render() for fault in config.faults_of(error)), CONFIG)
         except SandboxUnavailable as error:
             return fail(error, CONFIG)
+        except DatabaseInUse as error:
+            return fail(error, TAKEN)
         except DatabaseFault as error:
             return fail(error, FAULT)
 

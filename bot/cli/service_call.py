@@ -15,10 +15,11 @@ from bot.admin.service_client import NotRunning, await_service, call_service
 from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.parser import USAGE
 from bot.config.schema import Config
+from bot.service.store import NoStore, has_store, open_store, prepare_store, store_fault
 from bot.service.stored_secrets import KeyUnknown, sealer_of
-from bot.storage.data_lock import DataDirLocked, DataLock
-from bot.storage.database import Database
-from bot.storage.migrate import DatabaseFault, prepare_databases
+from bot.storage.data_lock import DatabaseInUse, DataDirLocked, DataLock
+from bot.storage.database import StorageError
+from bot.storage.migrate import DatabaseFault
 from catalogue import _, localized
 from sandbox.disk.folders import ConversationFolders
 
@@ -54,7 +55,7 @@ async def ask_service(config: Config, operation: str, arguments: dict[str, Any])
     """Run an operation in the service or, if none runs, on the database. Raises OperationFailed."""
     try:
         answer = await _ask_or_run(config, operation, arguments)
-    except (DataDirLocked, NotRunning, DatabaseFault, KeyUnknown, NotFound) as error:
+    except (DataDirLocked, DatabaseInUse, NotRunning, DatabaseFault, KeyUnknown, NotFound) as error:
         raise OperationFailed(localized(error)) from error
     if "error" in answer:
         raise OperationFailed(answer["error"])
@@ -72,38 +73,32 @@ async def _ask_or_run(config: Config, operation: str, arguments: dict[str, Any])
 
 def note_command(config: Config, name: str) -> None:
     """Have a row of the audit say which user of this machine gave a command, where there is an audit."""
-    if not (config.data_dir / "fawn.db").exists():
-        return
     try:
-        asyncio.run(ask_service(config, "note", {"command": name}))
-    except OperationFailed as error:
+        if has_store(config):
+            asyncio.run(ask_service(config, "note", {"command": name}))
+    except (OperationFailed, DatabaseFault) as error:
         print(_("this command is not in the audit: {error}", error=error), file=sys.stderr)
 
 
 def note_drill(config: Config, figures: dict[str, int | str], *, passed: bool) -> None:
     """Have a row of the audit say how a drill went, where there is an audit."""
-    if not (config.data_dir / "fawn.db").exists():
-        return
     try:
-        asyncio.run(ask_service(config, "drill.note", {"figures": figures, "passed": passed}))
-    except OperationFailed as error:
+        if has_store(config):
+            asyncio.run(ask_service(config, "drill.note", {"figures": figures, "passed": passed}))
+    except (OperationFailed, DatabaseFault) as error:
         print(_("this drill is not in the audit: {error}", error=error), file=sys.stderr)
 
 
 async def _run_directly(config: Config, operation: str, arguments: dict[str, Any]) -> Answer:
-    data_dir = config.data_dir
-    database = data_dir / "fawn.db"
-    if not database.exists():
-        raise NotFound(
-            _(
-                "{data_dir} does not contain a database, and no service is running: check `data_dir` or --config",
-                data_dir=data_dir,
-            )
-        )
-    with DataLock(data_dir):
-        prepare_databases(data_dir)
-        async with Database(database) as store:
-            folders = ConversationFolders(data_dir / "threads", 0)
-            skills, sealer = Path(config.skills.custom), partial(sealer_of, config)
-            table = Operations(store, data_dir, folders, lambda: skills, sealer=sealer).table()
-            return await table[operation](**arguments)
+    if not await asyncio.to_thread(has_store, config):
+        raise NoStore.of(config)
+    with DataLock(config.data_dir):
+        prepare_store(config)
+        try:
+            async with open_store(config) as store:
+                folders = ConversationFolders(config.data_dir / "threads", 0)
+                skills, sealer = Path(config.skills.custom), partial(sealer_of, config)
+                table = Operations(store, config.data_dir, folders, lambda: skills, sealer=sealer).table()
+                return await table[operation](**arguments)
+        except StorageError as error:
+            raise store_fault(config, error) from error

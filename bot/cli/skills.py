@@ -20,6 +20,7 @@ from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
 from bot.service.skill_library import clone_bounds, open_library
+from bot.service.store import has_store
 from bot.storage.audit import digest
 from catalogue import _, localized
 from channels.shared.texts import shorten
@@ -60,7 +61,7 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
 
 async def _note_change(config: Config, action: str, skill: str, result: str) -> None:
     """Record a change of the skills in the audit, which begins with the first start. Raises OperationFailed."""
-    if (config.data_dir / "fawn.db").exists():
+    if await asyncio.to_thread(has_store, config):
         await ask_service(config, "skills.note", {"action": action, "skill": skill, "result": result})
 
 

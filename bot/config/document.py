@@ -274,7 +274,7 @@ class Document:
             self.fault(at, _("contains a character that is not valid text"), _(r"write it again, without `\u`"))
             return ""
         name = str(at[-1]) if at and _FREE_NAMES.isdisjoint(at) else ""
-        is_address = name in URL_NAMES or name.endswith("_url")
+        is_address = at[:1] != ("database",) and (name in URL_NAMES or name.endswith("_url"))  # that is not HTTP
         if text and is_address and (found := explain_url(text, name)):
             self.fault(at, *found)
         if text and name and _HOME.match(text) and os.path.expanduser(text) == text:

@@ -29,7 +29,6 @@ from agent.setting import Secret
 from bot.config.audit import check_audit
 from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, validate
 from bot.config.document import ConfigFault, Document, explain_url
-from bot.config.encryption import check_encryption
 from bot.config.excerpt import Location
 from bot.config.files import default_file, read_files
 from bot.config.hooks import check_hooks
@@ -46,7 +45,6 @@ from bot.config.relay import check_relay
 from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 from bot.config.section_checks import (
-    check_backup,
     check_budgets,
     check_cluster,
     check_context,
@@ -58,6 +56,7 @@ from bot.config.section_checks import (
     check_rates,
     check_roles,
     check_search,
+    check_storage,
     check_time_zone,
     check_web_hosts,
     describe_bad_key,
@@ -233,7 +232,7 @@ def _without_accounts(document: Document, sections: dict[str, Any] | None) -> di
         if fault.file in document.files
         and re.split(r"[.\[]", fault.place)[0] not in WITH_SECRETS
         and not fault.place.startswith(("audit.key", "audit.push"))
-        and not fault.place.startswith("encryption")
+        and not fault.place.startswith(("encryption", "database.password"))
     ]
     document.environ, document.has_accounts = {}, False
     return (
@@ -320,8 +319,7 @@ def _check_sections(document: Document, sections: dict[str, Any]) -> None:
     check_traces(document, sections.get("traces"))
     check_uploads(document, sections)
     check_audit(document, sections.get("audit"))
-    check_backup(document, sections.get("backup"))
-    check_encryption(document, sections.get("encryption"))
+    check_storage(document, sections)
     check_budgets(document, sections.get("budgets"))
     check_rates(document, sections.get("rate_limits"))
     check_time_zone(document, sections.get("time_zone"))

@@ -27,6 +27,7 @@ from agent.subagents.settings import NamedAgentSettings, SubagentSettings
 from agent.web.settings import WebConfig
 from bot.config.audit import AuditConfig
 from bot.config.backup import BackupConfig
+from bot.config.database import DatabaseConfig
 from bot.config.document import ConfigFault
 from bot.config.drill import DrillConfig
 from bot.config.encryption import EncryptionConfig
@@ -322,6 +323,7 @@ class FileConfig:
     tasks: TaskConfig = TaskConfig()
     push: PushConfig = setting(PushConfig(), "notifications outside of the chats")
     goal: GoalConfig = GoalConfig()
+    database: DatabaseConfig = setting(DatabaseConfig(), "PostgreSQL instead of SQLite (docs/postgresql.md)")
     encryption: EncryptionConfig = setting(EncryptionConfig(), "what is stored of secrets, and backups, is encrypted")
     backup: BackupConfig = setting(BackupConfig(), "backups at set times (docs/operations.md)")
     drill: DrillConfig = setting(DrillConfig(), "drills at set times (docs/operations.md)")

@@ -11,7 +11,9 @@ from zoneinfo import ZoneInfo, available_timezones
 from agent.extras import describe_install
 from agent.near_misses import suggest
 from agent.sections import ContextConfig
+from bot.config.database import check_database
 from bot.config.document import Document
+from bot.config.encryption import check_encryption
 from bot.config.excerpt import Location
 from catalogue import _, list_items, localized
 from sandbox.base import SandboxUnavailable
@@ -155,6 +157,13 @@ def check_rates(document: Document, entries: Any) -> None:
         if (first := found.setdefault((str(entry.get("scope")), str(entry.get("which") or "")), i)) != i:
             wrong = _("has the same scope as `rate_limits[{number}]`", number=first)
             document.fault(("rate_limits", i), wrong, _("remove one, or name in `which` whom it limits"))
+
+
+def check_storage(document: Document, sections: Mapping[str, Any]) -> None:
+    """Check where everything is stored, what is encrypted there, and where its backups go."""
+    check_backup(document, sections.get("backup"))
+    check_database(document, sections.get("database"))
+    check_encryption(document, sections.get("encryption"))
 
 
 def check_backup(document: Document, backup: object) -> None:

@@ -19,7 +19,9 @@ KEPT = (  # sections that decide what happens to messages, and can reach nothing
     *("team", "permissions", "limits", "uploads", "catch_up", "context", "keep_days", "schedules", "tasks"),
     *("time_zone", "language", "subagents", "goal"),
 )
-OF_THE_DRILL = frozenset({"data_dir", "models", "roles", "channels", "sandbox", "memory", "audit", "log", "drill"})
+OF_THE_DRILL = frozenset(
+    {"data_dir", "database", "models", "roles", "channels", "sandbox", "memory", "audit", "log", "drill"}
+)
 KEPT_OF_MODELS = ("name", "display_name", "connect_seconds", "read_seconds", "retries", "context_tokens", "vision")
 KEPT_OF_TELEGRAM = ("per_chat", "burst", "per_group", "overall", "drafts")
 MOST_POLL_SECONDS = 5.0  # else a deaf channel alone would take half a minute

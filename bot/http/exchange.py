@@ -18,6 +18,7 @@ from bot.http.route import HttpProblem, route_var
 from bot.http.visitors import names_origin, refuse_visitor
 from bot.service.log import request_var
 from bot.storage.database import StorageError
+from bot.storage.migrate import DatabaseFault
 from channels.base import NotStored
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class Exchange:
             response = render_problem(problem)
         except web.HTTPException as error:
             response = render_problem(_known_problem(error))
-        except (StorageError, NotStored):
+        except (StorageError, DatabaseFault, NotStored):
             log.warning("http.not_stored method=%s", request.method)
             response = render_problem(BUSY)
         except ConnectionError:

@@ -42,7 +42,7 @@ from bot.storage import (
 from bot.storage import questions as stored_questions
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Execute, StorageError, savepoint
+from bot.storage.database import Execute, StorageError, engine_savepoint, savepoint
 from bot.storage.inbox import InboxRow
 from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
@@ -143,7 +143,8 @@ def queue_conversations(
 def _isolate_damage(execute: Execute, key: str, now: float, take: Callable[[], ClaimedRun | None]) -> ClaimedRun | None:
     """Return what `take` returns. A conversation that cannot be read does not block the others."""
     try:
-        job = take()
+        with engine_savepoint(execute, "damage"):
+            job = take()
     except StorageError:
         raise  # a fault of the database, not of this conversation
     except Exception as error:  # the boundary of one conversation

@@ -42,7 +42,7 @@ from bot.storage import (
     watermarks,
 )
 from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute, StorageError
+from bot.storage.database import Database, Execute, StorageError, engine_savepoint
 from bot.storage.inbox import InboxRow
 from bot.storage.moved_chats import move_chat
 from bot.storage.states import InboxState
@@ -190,7 +190,8 @@ class Inbox:
     def _store_event_safely(self, execute: Execute, event: Message | Unreadable, now: float) -> Outcome:
         """Store an event. One that cannot be stored as it is does not block the others."""
         try:
-            return self._store_event(execute, event, now)
+            with engine_savepoint(execute, "event"):
+                return self._store_event(execute, event, now)
         except StorageError:
             raise  # a fault of the database: the channel offers all of them again
         except Exception as error:  # the boundary of one event; it becomes a dead letter

@@ -12,7 +12,9 @@ from agent.skills.library import VIEW_FOLDER
 from bot.service.spool import SPOOL
 from bot.service.web_files import WEB_FILES
 from bot.storage import people, reply_handles, upkeep
-from catalogue import _, ngettext
+from bot.storage.database import Database
+from bot.storage.migrate import DatabaseFault
+from catalogue import N_, _, ngettext
 from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
@@ -24,9 +26,17 @@ LINES = 60  # about what is left out, of all conversations
 
 
 async def back_up(
-    data_dir: Path, folders: ConversationFolders, custom_skills: Path, target: Path, sealer: Sealer
+    store: Database, data_dir: Path, folders: ConversationFolders, custom_skills: Path, target: Path, sealer: Sealer
 ) -> dict[str, Any]:
-    """Write `target`. A conversation that cannot be copied is named in `left_out`; it stops nobody else's."""
+    """Write `target`. A conversation that cannot be copied is named in `left_out`; it stops nobody else's.
+
+    Raises DatabaseFault where the database is not a file.
+    """
+    if store.path is None:
+        text = N_(
+            "`fawn backup` cannot copy a PostgreSQL database yet: use pg_dump, and copy data_dir (docs/postgresql.md)"
+        )
+        raise DatabaseFault(text)
     left_out: list[str] = []
     archive = await run_file_work(Archive, target, sealer)
     try:

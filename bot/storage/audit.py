@@ -22,7 +22,7 @@ import orjson
 
 from agent.messages import Thread
 from bot.storage.database import Execute, Row
-from bot.storage.dialect import BODY_BYTES, HASH_BYTES
+from bot.storage.dialect import BODY_BYTES, HASH_BYTES, LOCK_AUDIT
 from bot.storage.rows import insert_row
 
 DAY_MS = 86_400_000
@@ -248,6 +248,7 @@ def _append_to(execute: Execute, names: Collection[str]) -> tuple[tuple[int, byt
 
     One statement does all of it where a name is known, as those of most rows are.
     """
+    execute(LOCK_AUDIT, {})
     numbered = {f"name{number}": name for number, name in enumerate(names)}
     wanted = ", ".join(f":{each}" for each in numbered)
     rows = execute(_USE_NAMES.format(wanted=wanted), numbered) if names else ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bot.storage.database import Execute
+from bot.storage.dialect import FOR_UPDATE
 from bot.storage.rows import insert_row, read_rows
 from bot.storage.usage import close_stale_calls, spent
 
@@ -32,7 +33,7 @@ class CounterKey:
 def read_counter(execute: Execute, key: CounterKey) -> tuple[int, int, int, int]:
     """Return money and tokens that are spent, and money and tokens that are held."""
     sql = "SELECT money, tokens, held_money, held_tokens FROM budgets WHERE scope=:scope AND period=:period"
-    rows = execute(sql, key.values)
+    rows = execute(sql + FOR_UPDATE, key.values)
     if rows and rows[0]["money"] is not None:
         row = rows[0]
         return row["money"], row["tokens"], row["held_money"], row["held_tokens"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from agent.messages import Thread
 from bot.storage.database import Execute, Row
+from bot.storage.dialect import EXTRA, FOR_UPDATE
 from bot.storage.inbox import KEPT, OPEN
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxState, QuestionState
@@ -42,6 +43,8 @@ _WHAT_PENDS = (
     f"pending=(SELECT count(*) FROM inbox WHERE conversation=:key AND {_UNKEPT}), ready={_FIRST_READY},"
     f" person=coalesce((SELECT author FROM inbox WHERE conversation=:key AND {_UNKEPT} ORDER BY id LIMIT 1), person)"
 )
+# Before what pends is counted: what its holder has stored is then seen, and whoever stores more counts after it.
+_LOCK = f"{EXTRA}SELECT 1 FROM conversations WHERE key=:key{FOR_UPDATE}"
 _INTERRUPT = (
     "UPDATE conversations SET owner=NULL,"
     f" state=CASE state WHEN '{ConversationState.IDLE}' THEN '{ConversationState.DIRTY}' ELSE state END"
@@ -181,6 +184,7 @@ def choose_model(execute: Execute, key: str, model: str, effort: str) -> None:
 
 def refresh_pending(execute: Execute, key: str) -> bool:
     """Set when the conversation may be claimed: when its first open row is ready. Returns whether any row is open."""
+    execute(_LOCK, {"key": key})
     rows = execute(f"UPDATE conversations SET {_WHAT_PENDS} WHERE key=:key RETURNING pending", {"key": key})
     return bool(rows and rows[0]["pending"])
 
@@ -266,6 +270,7 @@ def claim_at_once(execute: Execute, key: str, owner: str, now: float, latest: fl
         f" WHERE key=:key AND owner IS NULL AND state<>'{ConversationState.WAITING}'"
         f" AND ({_FIRST_READY}<=:now OR {_FIRST_READY}>:latest) RETURNING *"
     )
+    execute(_LOCK, {"key": key})
     return read_row(execute, ConversationRow, sql, key=key, owner=owner, now=now, latest=latest)
 
 
@@ -279,6 +284,7 @@ def end_claim(execute: Execute, key: str, fence: int, state: ConversationState, 
 
     False: the claim was lost, and nothing is recorded.
     """
+    execute(_LOCK, {"key": key})
     return bool(
         execute(
             f"UPDATE conversations SET {_WHAT_PENDS}, owner=NULL, state=:state, used=:now,"

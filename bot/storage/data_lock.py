@@ -43,6 +43,13 @@ class DataDirBusy(DataDirLocked):
         )
 
 
+class DatabaseInUse(LocalizedError):
+    """Another process already works on this database."""
+
+    def __init__(self) -> None:
+        super().__init__(N_("Another process already works on this PostgreSQL database. Stop it first."))
+
+
 class _Lock:
     """What both locks do: open the file, take the bytes, and close it, which releases them."""
 

@@ -1,8 +1,8 @@
 """The database: SQLite through aiosqlite, a whole transaction in one thread hop, group commit.
 
 A unit of work is a function of `execute`; concurrent ones share one BEGIN … COMMIT and so one fsync. SQL is written
-once, with named parameters, in the subset that SQLite and PostgreSQL share. After a commit, whoever listens to what it
-wrote is woken (`wake_ups.py`).
+once, with named parameters, in the subset that SQLite and PostgreSQL share, or by the names of `dialect.py`. After a
+commit, whoever listens to what it wrote is woken (`wake_ups.py`). `postgres.py` has the same for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -24,9 +24,19 @@ import aiosqlite
 
 from agent.context import Execute
 from bot.storage import upkeep
+from bot.storage.dialect import EXTRA
 from bot.storage.wake_ups import Written, create_triggers
 
-__all__ = ["Database", "Execute", "Row", "StatementError", "StorageError", "savepoint"]
+__all__ = [
+    "Database",
+    "DatabaseAway",
+    "Execute",
+    "Row",
+    "StatementError",
+    "StorageError",
+    "engine_savepoint",
+    "savepoint",
+]
 
 log = logging.getLogger(__name__)
 
@@ -65,36 +75,55 @@ class StepWork(Protocol):
 class StorageError(Exception):
     """The database could not execute a unit of work and kept nothing of it. A later attempt may succeed.
 
-    `execute` raises it, too, for a fault of the disk or a lock, which ends the whole transaction.
+    `execute` raises it, too, for a fault of the disk, a lock or the connection, which ends the whole transaction.
     """
+
+
+class DatabaseAway(StorageError):
+    """The database's server cannot be reached at the moment, or is starting or stopping."""
 
 
 class StatementError(Exception):
     """The database refuses this statement or its values. Every retry would fail: the fault is the caller's."""
 
 
+class BatchRunner(Protocol):
+    """The connection to a database: `commit` runs the present batch in one transaction."""
+
+    async def commit(self) -> None:
+        """Raises only if the connection cannot be used any more."""
+
+    async def close(self) -> None: ...
+
+
 class Database:
     """One SQLite file in WAL mode: `run` returns after its transaction is on the disk, unless it is not `durable`."""
 
+    MAX_BATCH: int | None = None  # units of work in one transaction
+    path: Path | None = None  # of its file, where it is one
+
     def __init__(self, path: Path, busy_timeout_seconds: float = 5.0) -> None:
-        self._path = path
+        self._path = self.path = path
         self._busy_timeout_seconds = busy_timeout_seconds  # seconds to wait for another process's lock
+        self._scrubber: upkeep.GapScrubber | None = None
+        self._start()
+
+    def _start(self) -> None:
         self._waiting: list[tuple[Work, bool, asyncio.Future[Any]]] = []
         self._urgent: list[tuple[Work, bool, asyncio.Future[Any]]] = []  # goes first, by itself
         self._upkeep: list[tuple[UpkeepWork, asyncio.Future[Any]]] = []  # each alone, after a transaction
-        self._scrubber: upkeep.GapScrubber | None = None
         self._batch = Batch([])  # the one that the connection commits
         self._wake = asyncio.Event()
         self._closing = False
         self.commits = self.units = 0  # so far: transactions, and the units of work in them
         self._listeners: dict[Written, list[asyncio.Event]] = {}
         self._followers: list[Callable[[Collection[Mark]], None]] = []
-        self._connection: aiosqlite.Connection | None = None
+        self._connection: BatchRunner | None = None
         self._writer: asyncio.Task[None]
 
     async def __aenter__(self) -> Database:
         self._connection = await self._connect()
-        self._writer = asyncio.create_task(self._write(), name=f"database {self._path.stem}")
+        self._writer = asyncio.create_task(self._write(), name="database")
         return self
 
     async def __aexit__(
@@ -105,10 +134,13 @@ class Database:
         try:
             await asyncio.shield(self._writer)
         finally:
-            if self._scrubber:
-                self._scrubber.close()
+            self._close_files()
 
-    async def _connect(self) -> aiosqlite.Connection:
+    def _close_files(self) -> None:
+        if self._scrubber:
+            self._scrubber.close()
+
+    async def _connect(self) -> BatchRunner:
         factory = partial(BatchConnection, lambda: self._batch, self._busy_timeout_seconds)
         connection = await aiosqlite.connect(self._path, isolation_level=None, factory=factory)
         try:
@@ -230,7 +262,8 @@ class Database:
                     if self._urgent:
                         waiting, self._urgent = self._urgent, []
                     else:
-                        waiting, self._waiting = self._waiting, []
+                        size = self.MAX_BATCH or len(self._waiting)
+                        waiting, self._waiting = self._waiting[:size], self._waiting[size:]
                     self._batch = Batch([work for work, _, _ in waiting], any(durable for _, durable, _ in waiting))
                     await self._commit(self._batch)
                     self.commits += 1
@@ -253,10 +286,14 @@ class Database:
             if self._connection is None:
                 self._connection = await self._connect()
             await self._connection.commit()
-        except Exception as error:  # the boundary of a connection: every caller gets an answer
-            log.exception("store.connection_lost")
-            batch.fail(error)
-            await self._disconnect()
+        except Exception as error:  # noqa: BLE001 — the boundary of a connection: every caller gets an answer
+            await self._end_lost(batch, error)
+
+    async def _end_lost(self, batch: Batch, error: Exception) -> None:
+        """End a batch whose connection was lost."""
+        log.error("store.connection_lost", exc_info=error)
+        batch.fail(error)
+        await self._disconnect()
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -319,7 +356,7 @@ class BatchConnection(sqlite3.Connection):
         self._next_batch = next_batch
         self._durable = True
         self._written: set[Mark] = set()  # by the present transaction
-        self._standing: dict[tuple[Any, ...], Sequence[Any]] = {}  # that it has read: statement and values → rows
+        self._standing = StandingCache()
         self.row_factory = sqlite3.Row
         busy = f"busy_timeout={busy_timeout_seconds * 1000:.0f}"
         try:
@@ -380,28 +417,47 @@ class BatchConnection(sqlite3.Connection):
         self.execute("BEGIN IMMEDIATE")
 
     def _execute(self, sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
-        """Run a statement. What a transaction has read about a person's standing it reads once, until it changes.
-
-        Raises StatementError, and StorageError for what ends the whole transaction.
-        """
+        """Run a statement. Raises StatementError, and StorageError for what ends the whole transaction."""
+        if sql.startswith(EXTRA):
+            return ()
         self._check_transaction()
         try:
-            if sql.startswith(STANDING_READS):
-                key = (sql, *values.values())
-                if key not in self._standing:
-                    self._standing[key] = tuple(self.execute(sql, values).fetchall())
-                return self._standing[key]
-            if _may_change_standing(sql):
-                self._standing.clear()
-            return self.execute(sql, values).fetchall()
+            return self._standing.execute(self._fetch, sql, values)
         except sqlite3.OperationalError as error:
             raise StorageError(str(error)) from error
         except STATEMENT_ERRORS as error:
             raise StatementError(str(error)) from error
 
+    def _fetch(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+        return self.execute(sql, values).fetchall()
+
     def _check_transaction(self) -> None:
         if not self.in_transaction:  # SQLite undid it at an error that `work` swallowed
             raise StorageError("the transaction was rolled back")
+
+
+class StandingCache:
+    """What a transaction has read about people's standing, which each judgement needs: read once, until it changes."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[Any, ...], Sequence[Any]] = {}  # statement and values → rows
+
+    def clear(self) -> None:
+        """Forget it: another transaction begins."""
+        self._rows.clear()
+
+    def execute(
+        self, run: Callable[[str, Mapping[str, Any]], Sequence[Any]], sql: str, values: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        """Run a statement, or return what it has returned before."""
+        if sql.startswith(STANDING_READS):
+            key = (sql, *values.values())
+            if key not in self._rows:
+                self._rows[key] = tuple(run(sql, values))
+            return self._rows[key]
+        if _may_change_standing(sql):
+            self._rows.clear()
+        return run(sql, values)
 
 
 @lru_cache(maxsize=1024)
@@ -411,13 +467,19 @@ def _may_change_standing(sql: str) -> bool:
 
 
 @contextmanager
-def savepoint(execute: Execute, name: str) -> Iterator[None]:
-    """Undo what fails inside, but not the transaction around it. The error goes on to the caller."""
-    execute(f"SAVEPOINT {name}", {})
+def savepoint(execute: Execute, name: str, engine: str = "") -> Iterator[None]:
+    """Undo what fails inside, but not the transaction around it. The error goes on to the caller.
+
+    With EXTRA as `engine`, only on PostgreSQL, which refuses whatever follows an error that is not undone.
+    """
+    execute(f"{engine}SAVEPOINT {name}", {})
     try:
         yield
     except BaseException:
-        execute(f"ROLLBACK TO {name}", {})
+        execute(f"{engine}ROLLBACK TO {name}", {})
+        execute(f"{engine}RELEASE {name}", {})
         raise
-    finally:
-        execute(f"RELEASE {name}", {})
+    execute(f"{engine}RELEASE {name}", {})
+
+
+engine_savepoint = partial(savepoint, engine=EXTRA)

@@ -1,11 +1,50 @@
-"""Name what SQLite spells differently from PostgreSQL. All other statements run on both."""
+"""Name what SQLite and PostgreSQL spell differently. All other statements run on both.
+
+A statement is written once, as SQLite reads it. PostgreSQL's connection puts its own spelling in place of these names
+(`POSTGRESQL`), once for each statement; SQLite takes a comment for nothing.
+"""
 
 from __future__ import annotations
 
-ROW_ID = "rowid"  # PostgreSQL: ctid
+import re
+from collections.abc import Mapping
+
+ROW_ID = "_rowid_"  # where the row is stored; `rowid` is the key of the full-text index
 BODY_BYTES, HASH_BYTES = "CAST(body AS BLOB)", "CAST(hash AS BLOB)"  # of a row of the audit, whatever was written there
-PAYLOAD_BYTES = "CAST(payload AS BLOB)"  # the column's bytes also where SQLite holds damaged text; PostgreSQL: payload
-LIKE = "LIKE"  # ignores the case of ASCII letters only; PostgreSQL: ILIKE, which ignores every case
-ROLE_PERSON = "substr(subject, instr(subject, '/')+1)"  # of a role of a person; PostgreSQL: strpos
-FULL_TEXT_MATCH = "memory_index MATCH :query"  # PostgreSQL: a tsvector column over the same prepared text
+PAYLOAD_BYTES = "CAST(payload AS BLOB)"  # the column's bytes also where SQLite holds damaged text
+LIKE = "LIKE /* any case */"  # SQLite ignores the case of ASCII letters only, PostgreSQL every case
+ROLE_PERSON = "substr(subject, instr(subject, '/')+1)"  # of a role of a person
+QUARTER = "CAST(at/900 AS INTEGER)"  # the quarter of an hour of a row; PostgreSQL would round it
+FULL_TEXT_MATCH = "memory_index MATCH :query"
 FULL_TEXT_SCORE = "-bm25(memory_index, 1.0, 0.5, 0.2, 0.0)"  # its columns text, before, after, audience
+MERGE_PAGES = "INSERT INTO memory_index(memory_index, rank) VALUES ('merge', :pages)"  # only SQLite's index has pages
+FOR_UPDATE = " /* locked */"  # the rows that a unit reads and then changes, until its transaction ends
+SKIP_LOCKED = " /* unless locked */"  # without rows that another process claims at this moment
+EXTRA = "/* PostgreSQL */ "  # begins a statement that SQLite leaves out: there, each transaction is alone
+LOCK_AUDIT = EXTRA + "SELECT 1 FROM audit LIMIT 0"  # until the transaction ends: each row continues the one before it
+
+POSTGRESQL: Mapping[str, str] = {
+    ROW_ID: "ctid",
+    BODY_BYTES: "body",
+    HASH_BYTES: "hash",
+    PAYLOAD_BYTES: "payload",
+    LIKE: "ILIKE",
+    "instr(": "strpos(",
+    QUARTER: "floor(at/900)",
+    FULL_TEXT_MATCH: "words @@ fawn_query(:query)",
+    FULL_TEXT_SCORE: "fawn_score(words, (SELECT fawn_weights(:query)))",
+    MERGE_PAGES: "SELECT :pages",
+    "total_changes()": "0",
+    LOCK_AUDIT: "SELECT pg_advisory_xact_lock(1178686318)",
+    EXTRA: "",
+    FOR_UPDATE: " FOR UPDATE",
+    SKIP_LOCKED: " FOR UPDATE SKIP LOCKED",
+    "IS NOT OLD.": "IS DISTINCT FROM OLD.",
+    "IS NOT NEW.": "IS DISTINCT FROM NEW.",
+}
+_ANY = re.compile("|".join(map(re.escape, POSTGRESQL)))  # longer ones stand before their beginnings
+
+
+def spell_for_postgresql(sql: str) -> str:
+    """Return a statement as PostgreSQL reads it."""
+    return _ANY.sub(lambda found: POSTGRESQL[found[0]], sql)

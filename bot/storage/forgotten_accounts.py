@@ -10,6 +10,7 @@ import orjson
 from agent.messages import Thread
 from bot.storage import audit, follow_ups, grants
 from bot.storage.database import Execute
+from bot.storage.dialect import MERGE_PAGES
 from bot.storage.forgetting import FORGOTTEN_RUN, PersonKey, Traces
 from bot.storage.languages import reader_key
 from bot.storage.personal import Tables
@@ -74,7 +75,7 @@ def merge_index(execute: Execute, *, limit: int) -> int:
 
 def _merge(execute: Execute, pages: int) -> bool:  # https://www.sqlite.org/fts5.html, "The 'merge' command"
     [before] = execute("SELECT total_changes() AS n", {})
-    execute("INSERT INTO memory_index(memory_index, rank) VALUES ('merge', :pages)", {"pages": pages})
+    execute(MERGE_PAGES, {"pages": pages})
     [after] = execute("SELECT total_changes() AS n", {})
     return int(after["n"]) - int(before["n"]) >= 2
 

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from bot.storage.database import Execute
+from bot.storage.dialect import SKIP_LOCKED
 from bot.storage.rows import insert_row, read_row, read_rows
 from catalogue import _, join_sentences
 
@@ -85,7 +86,7 @@ def claim_jobs(execute: Execute, owner: str, now: float, limit: int) -> list[Bac
     """Claim up to `limit` due jobs, the earliest first, and count this attempt."""
     sql = (
         "UPDATE jobs SET owner=:owner, attempts=attempts+1 WHERE key IN"
-        " (SELECT key FROM jobs WHERE owner IS NULL AND due<=:now ORDER BY due LIMIT :limit) RETURNING *"
+        f" (SELECT key FROM jobs WHERE owner IS NULL AND due<=:now ORDER BY due LIMIT :limit{SKIP_LOCKED}) RETURNING *"
     )
     return read_rows(execute, BackgroundJob, sql, owner=owner, now=now, limit=limit)
 

@@ -17,10 +17,14 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bot.storage import upkeep
 from catalogue import N_, LocalizedError
 from sandbox.disk.removal import remove_tree
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 log = logging.getLogger(__name__)
 
@@ -276,15 +280,20 @@ def _create_schema(path: Path) -> None:
 
 def upgrade_schema(path: Path, versions: Path = VERSIONS_DIR, revision: str = "head") -> None:
     """Run the migrations that the database at `path` lacks (all of them if it is new), up to `revision`."""
+    from sqlalchemy import create_engine
+
+    run_migrations(create_engine(f"sqlite:///{path}"), versions, revision)
+
+
+def run_migrations(engine: Engine, versions: Path, revision: str = "head") -> None:
+    """Run the migrations that a database lacks, up to `revision`, in one transaction where the engine has that."""
     from alembic import command
     from alembic.config import Config
-    from sqlalchemy import create_engine
     from sqlalchemy.exc import DBAPIError
 
     config = Config()
     config.set_main_option("script_location", str(versions.parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    engine = create_engine(f"sqlite:///{path}")
     try:
         with engine.begin() as connection:
             config.attributes["connection"] = connection

@@ -29,7 +29,10 @@ MOVED = (
     "agent_defaults.reader",
     "memory.thread",
 )
-"""Columns with `str(Thread)`. Where the new address has a row already, that of the old one replaces it."""
+"""Columns with `str(Thread)`."""
+
+REPLACED = ("listening.chat", "languages.reader", "agent_defaults.reader")
+"""Keys among them: where the new address has a row already, that of the old one replaces it."""
 
 MOVED_OTHERWISE = (
     "addresses.thread",
@@ -84,13 +87,17 @@ def move_chat(execute: Execute, old: Thread, new: Thread) -> None:
     )
     for column in MOVED:
         table, _dot, name = column.partition(".")
-        execute(f"UPDATE OR REPLACE {table} SET {name}=:new WHERE {name}=:old", values)
+        if column in REPLACED:
+            execute(
+                f"DELETE FROM {table} WHERE {name}=:new AND EXISTS (SELECT 1 FROM {table} WHERE {name}=:old)", values
+            )
+        execute(f"UPDATE {table} SET {name}=:new WHERE {name}=:old", values)
     move_memories(execute, old, new)
     forget_sums(execute)
-    execute(
-        "UPDATE OR REPLACE person_roles SET subject=:to WHERE channel=:channel AND subject=:from",
-        {"channel": old.channel, "from": chat_subject(old.chat), "to": chat_subject(new.chat)},
-    )
+    subjects = {"channel": old.channel, "old": chat_subject(old.chat), "new": chat_subject(new.chat)}
+    of_channel = "person_roles WHERE channel=:channel AND subject"
+    execute(f"DELETE FROM {of_channel}=:new AND EXISTS (SELECT 1 FROM {of_channel}=:old)", subjects)
+    execute("UPDATE person_roles SET subject=:new WHERE channel=:channel AND subject=:old", subjects)
     execute(
         f"UPDATE outbox SET thread=:new WHERE thread=:old AND state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})",
         values,

@@ -15,6 +15,7 @@ from agent.messages import Thread
 from agent.stored_json import build_dataclass
 from bot.storage.conversations import find_conversation
 from bot.storage.database import Execute, Row
+from bot.storage.dialect import SKIP_LOCKED
 from bot.storage.questions import QuestionRow
 from bot.storage.rows import insert_row
 from bot.storage.states import OutboxKind, OutboxState
@@ -157,7 +158,7 @@ def claim_rows(execute: Execute, limit: int) -> list[OutboxItem]:
     """Claim new rows, oldest first. A row that cannot be read becomes a dead letter."""
     rows = execute(
         f"UPDATE outbox SET state={OutboxState.CLAIMED} WHERE state={OutboxState.NEW} AND id IN"
-        f" (SELECT id FROM outbox WHERE state={OutboxState.NEW} ORDER BY id LIMIT :limit) RETURNING *",
+        f" (SELECT id FROM outbox WHERE state={OutboxState.NEW} ORDER BY id LIMIT :limit{SKIP_LOCKED}) RETURNING *",
         {"limit": limit},
     )
     items = []

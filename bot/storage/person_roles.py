@@ -7,14 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import orjson
-
 from agent.messages import Author, Thread
 from bot.storage.database import Execute
 from bot.storage.rows import insert_row, read_rows
 
 PERSON, CHAT = "person:", "chat:"  # what subjects begin with
-OF_PERSON = f"channel=:channel AND subject LIKE '{PERSON}%' AND substr(subject, -length(:person)-1)='/' || :person"
+_ENDS = "length(subject)>length(:person) AND substr(subject, length(subject)-length(:person))='/' || :person"
+OF_PERSON = f"channel=:channel AND subject LIKE '{PERSON}%' AND {_ENDS}"
 """The condition for the roles of a person, in any workspace."""
 
 
@@ -64,9 +63,10 @@ def subjects_of(place: Thread, person: str) -> tuple[tuple[str, ...], tuple[str,
 
 def find_roles(execute: Execute, channel: str, subjects: Iterable[str]) -> Mapping[str, PersonRoleRow]:
     """Return the roles of these subjects."""
-    sql = "SELECT * FROM person_roles WHERE channel=:channel AND subject IN (SELECT value FROM json_each(:subjects))"
-    values = {"channel": channel, "subjects": orjson.dumps([*subjects]).decode()}
-    return {row.subject: row for row in read_rows(execute, PersonRoleRow, sql, **values)}
+    named = {f"subject{number}": subject for number, subject in enumerate(subjects)}
+    wanted = ", ".join(f":{name}" for name in named)
+    sql = f"SELECT * FROM person_roles WHERE channel=:channel AND subject IN ({wanted})"
+    return {row.subject: row for row in read_rows(execute, PersonRoleRow, sql, channel=channel, **named)}
 
 
 def list_roles(execute: Execute) -> list[PersonRoleRow]:

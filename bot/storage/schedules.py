@@ -222,7 +222,10 @@ def own_conversations(execute: Execute, number: int) -> list[str]:
 
 def move_place(execute: Execute, row: ScheduleRow, thread: Thread, *, private: bool) -> None:
     """Let a schedule post at another address, in a new conversation: others read there."""
-    sql = "UPDATE schedules SET thread=:thread, private=:private, moves=moves+(thread<>:thread) WHERE id=:id"
+    sql = (
+        "UPDATE schedules SET moves=CASE WHEN thread=:thread THEN moves ELSE moves+1 END,"
+        " thread=:thread, private=:private WHERE id=:id"
+    )
     execute(sql, {"id": row.id, "thread": str(thread), "private": int(private)})
 
 

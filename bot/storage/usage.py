@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from agent.messages import Thread
 from agent.spending import SANDBOX, ModelCall
 from bot.storage.database import Execute
+from bot.storage.dialect import QUARTER
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.web_people import payer_key, true_person
 
@@ -183,10 +184,7 @@ def sandbox_use(execute: Execute, scope: str, key: str, since: float) -> tuple[f
 
 def spent_by_time(execute: Execute, scope: str, key: str, since: float) -> list[tuple[float, Spending]]:
     """Return what a scope has spent in each quarter of an hour, which lies within one day in every time zone."""
-    sql = (
-        f"SELECT CAST(at/900 AS INTEGER)*900 AS at, {_SUMS} FROM usage WHERE {_WHERE[scope]}"
-        " GROUP BY CAST(at/900 AS INTEGER)"
-    )
+    sql = f"SELECT {QUARTER}*900 AS at, {_SUMS} FROM usage WHERE {_WHERE[scope]} GROUP BY {QUARTER}"
     rows = execute(sql, {"key": key, "since": since, "run": 0})
     return [(float(row["at"]), Spending(row["cost"], row["tokens"], row["calls"], row["unpriced"])) for row in rows]
 

@@ -68,7 +68,7 @@ TRIGGERS = (  # the kind, its table, the statements, and when a row of them wake
     (Written.WEB, "transcript", "UPDATE OF text", f"{_POSTED} AND NEW.text<>OLD.text"),
     (Written.WEB, "questions", "UPDATE OF state", "OLD.state<>NEW.state"),
 )
-_NAMES = {  # what marks say of rows
+NAMES = {  # what marks say of rows
     "conversations": "NEW.thread",
     "transcript": "(SELECT thread FROM conversations WHERE key=NEW.conversation)",
     "questions": "(SELECT thread FROM conversations WHERE key=NEW.conversation)",
@@ -87,7 +87,7 @@ def _triggers_of(table: str) -> Iterator[str]:
     for written, of, statements, condition in TRIGGERS:
         if of == table:
             name = f"wake_{written}_{table}_{statements.partition(' ')[0].lower()}"
-            says = _NAMES[table] if written is Written.WEB else "''"
+            says = NAMES[table] if written is Written.WEB else "''"
             yield (
                 f"CREATE TEMP TRIGGER IF NOT EXISTS {name} AFTER {statements} ON {table} WHEN {condition}"
                 f" BEGIN SELECT pg_notify('{written}', {says}); END"

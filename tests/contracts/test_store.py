@@ -6,8 +6,9 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import pytest
 
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.storage import conversations, inbox, jobs, outbox, transcripts
-from bot.storage.database import Database, Execute, StatementError, StorageError
-from bot.storage.migrate import migrate_database
+from bot.storage.database import Database, Execute, StatementError, StorageError, savepoint
+from bot.storage.dialect import EXTRA
+from bot.storage.migrate import SCHEMA_FILE, migrate_database
 from bot.storage.rows import insert_row
 from bot.storage.states import OutboxState
 from bot.storage.wake_ups import Written
+from tests.support.postgres import database_of, need_postgres
 
 Make = Callable[[Path], AbstractAsyncContextManager[Database]]
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
@@ -30,7 +33,14 @@ def sqlite(folder: Path) -> AbstractAsyncContextManager[Database]:
     return Database(folder / "fawn.db")
 
 
-STORES: dict[str, Make] = {"sqlite": sqlite}
+def postgresql(folder: Path) -> AbstractAsyncContextManager[Database]:
+    need_postgres()
+    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+
+    return PostgresDatabase(DatabaseServer(database_of(folder)))
+
+
+STORES: dict[str, Make] = {"sqlite": sqlite, "postgresql": postgresql}
 
 
 @pytest.fixture(params=STORES)
@@ -93,11 +103,11 @@ async def test_a_unit_of_work_meets_faults_as_errors_of_the_store(store: Databas
 
     def repeated(execute: Execute) -> None:
         execute(INSERT, {"thread": "a"})
-        with pytest.raises(StatementError):
+        with pytest.raises(StatementError), savepoint(execute, "again", EXTRA):
             execute(INSERT, {"thread": "a"})
 
     def misplaced(execute: Execute) -> None:
-        with pytest.raises(StorageError):
+        with pytest.raises(StorageError), savepoint(execute, "away", EXTRA):
             execute("SELECT 1 FROM nowhere", {})
 
     await store.run(repeated)
@@ -122,7 +132,7 @@ async def test_what_goes_first_does_not_wait_for_what_was_asked_before_it(store:
 
     def fail(execute: Execute) -> None:
         execute("INSERT INTO steps VALUES ('end')", {})
-        raise sqlite3.OperationalError("disk I/O error")
+        raise StorageError("disk I/O error")
 
     def insert(execute: Execute) -> list[str]:
         execute("INSERT INTO steps VALUES ('post')", {})
@@ -182,13 +192,21 @@ def command(execute: Execute) -> None:
     inbox.store_message(execute, replace(MESSAGE, kind=Kind.COMMAND), "c", ready=1.0, received=1.0)
 
 
+@cache
+def needed(table: str) -> dict[str, str | int]:
+    """Return the columns of a table that must be given, empty or 0."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA_FILE.read_text())
+        columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+    rows = [(name, kind) for _, name, kind, not_null, default, _ in columns if not_null and default is None]
+    return {name: "" if kind == "TEXT" else 0 for name, kind in rows}
+
+
 def insert(table: str, row: dict[str, Any]) -> Callable[[Execute], object]:
     """Insert a row; what is not given and has no default is empty."""
 
     def work(execute: Execute) -> None:
-        columns = execute(f"PRAGMA table_info({table})", {})
-        needed = {each["name"]: "" for each in columns if each["notnull"] and each["dflt_value"] is None}
-        values = needed | row
+        values = needed(table) | row
         values.pop("id", None)
         insert_row(execute, table, "id", values)
 

@@ -29,7 +29,7 @@ from bot.storage import audit
 from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import migrate_database
 from tests.support.forked_services import ROOT
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 FORGETFUL = """
 import sqlite3, sys
@@ -149,7 +149,7 @@ async def test_a_drill_at_its_time_is_recorded_and_posted(tmp_path: Path) -> Non
         config = replace(config, drill=DrillConfig("weekly", "telegram:123456789/42"))
         jobs = DrillJobs(Current(config), DrillOrder(kills=1))
         migrate_database(tmp_path / "fawn.db")
-        async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+        async with rehearsed_database(tmp_path / "fawn.db") as store:
             looked = await jobs.look(BackgroundJob(LOOK_JOB, LOOK_JOB, 0.0, b"{}", 1, "", ""))
             assert looked
             await store.run(looked)

@@ -6,12 +6,16 @@ holds up everybody's transactions, and fails.
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bot.storage.database import Database, Execute
+from tests.support.postgres import ENGINE, database_of
 
 T = TypeVar("T")
 MAX_UNIT_SECONDS = 0.2  # CPU of a unit beside its statements; most take less than 0.001
@@ -22,10 +26,35 @@ class SlowUnit(AssertionError):
 
 
 class RehearsedDatabase(Database):
-    """See the module."""
+    """See the module: SQLite."""
 
     async def run(self, work: Callable[[Execute], T], *, durable: bool = True, first: bool = False) -> T:
         return await super().run(partial(_run_rehearsed, work), durable=durable, first=first)
+
+
+def rehearsed_database(path: Path) -> Database:
+    """Return the database at a path: in the file itself or, where the tests run on PostgreSQL, one named after it.
+
+    That one is not rehearsed: a number that was counted stays counted there, and tests name the first row.
+    """
+    if ENGINE != "postgresql":
+        return RehearsedDatabase(path)
+    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+
+    made = PostgresDatabase(DatabaseServer(database_of(path)))
+    made._path = path  # for `stored_rows`
+    return made
+
+
+def stored_rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    """Return the rows that are in `rehearsed_database(path)`, as another process reads them."""
+    if ENGINE != "postgresql":
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            return connection.execute(sql).fetchall()
+    from bot.storage.postgres_session import reading
+
+    with reading(database_of(path), snapshot=False) as execute:
+        return [tuple(row) for row in execute(sql, {})]
 
 
 def _run_rehearsed(work: Callable[[Execute], T], execute: Execute) -> T:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sqlite3
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,8 @@ from tests.fakes.server import until
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.telegram_world import Shown
 from tests.support.forked_services import ROOT, Forked, fork, run_forked
+from tests.support.postgres import ENGINE, database_of
+from tests.support.rehearsed_database import stored_rows
 
 PROGRAM = [sys.executable, "-m", "bot"]
 UNPACED = {"per_chat": 100.0, "burst": 100, "per_group": 6000.0, "overall": 1000.0}  # the fake has no limits
@@ -68,6 +69,8 @@ class Service:
                     merged[key] = {**merged[key], **value} if isinstance(merged.get(key), dict) else value
             else:
                 config[section] = values
+        if ENGINE == "postgresql":
+            config["database"] = {"url": database_of(self.database)}
         (self.folder / "config.yaml").write_text(yaml.safe_dump(config))
 
     def channels(self) -> dict[str, dict[str, Any]]:
@@ -146,11 +149,12 @@ class Service:
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Read from the database."""
-        connection = sqlite3.connect(f"file:{self.data / 'fawn.db'}?mode=ro", uri=True)
-        try:
-            return connection.execute(sql).fetchall()
-        finally:
-            connection.close()
+        return stored_rows(self.database, sql)
+
+    @property
+    def database(self) -> Path:
+        """The file of the database, or what stands for it where the tests run on PostgreSQL."""
+        return self.data / "fawn.db"
 
     async def quiet(self, seconds: float = 20) -> None:
         """Wait until nothing is pending or undelivered."""

@@ -46,10 +46,11 @@ from bot.rights.audit_reading import KINDS
 from bot.rights.deeds import Deed
 from bot.service import dead_letters
 from bot.service.audit_upkeep import pruning_rules
+from bot.service.store import read_store
 from bot.storage import audit, conversations, runs
 from bot.storage.api_keys import OPERATE
 from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.audit_check import ChainReport, read_only, verify_chain
+from bot.storage.audit_check import ChainReport, verify_chain
 from bot.storage.database import Execute
 from bot.storage.states import RunState
 from bot.storage.web_people import WEB
@@ -201,7 +202,7 @@ class OperateEndpoints:
 
     def _verify_chain(self) -> ChainReport:
         config = self.door.current.config
-        with read_only(config.data_dir / "fawn.db", snapshot=True) as execute:
+        with read_store(config, snapshot=True) as execute:
             return verify_chain(execute, {}, pruning_rules(config.audit))
 
     async def _feedback(self, request: web.Request) -> web.Response:

@@ -30,9 +30,9 @@ from bot.http.route import HttpProblem, Route, json_response, read_response
 from bot.rights import deeds
 from bot.rights.budget_texts import describe_budget
 from bot.rights.deeds import Deed
+from bot.service.store import read_store
 from bot.storage import budgets, person_roles, questions
 from bot.storage.api_keys import OPERATE
-from bot.storage.audit_check import read_only
 from bot.storage.database import Execute
 from bot.storage.questions import OpenQuestion
 from bot.storage.rows import parse_row_id
@@ -138,7 +138,7 @@ class OperatePage:
     def _beside(self, read: Callable[[Execute], T]) -> tuple[T, float]:
         """Return what a reader finds over a connection of its own, and the seconds of a processor that it took."""
         began = time.thread_time()
-        with read_only(self.door.current.config.data_dir / "fawn.db", snapshot=True) as execute:
+        with read_store(self.door.current.config, snapshot=True) as execute:
             return read(execute), time.thread_time() - began
 
     # ------------------------------------------------------------ who may what, skills, logs

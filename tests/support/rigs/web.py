@@ -34,7 +34,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.migrate import migrate_database
 from channels.base import Channel, Receipt, SentMessage, SentMessages
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.support.rigs.base import Wire
 from tests.support.rigs.platform import FakeRig
 
@@ -103,7 +103,7 @@ class WebRig(FakeRig):
     @asynccontextmanager
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
         migrate_database(folder / "fawn.db")
-        async with RehearsedDatabase(folder / "fawn.db") as store:
+        async with rehearsed_database(folder / "fawn.db") as store:
             rig = cls(store, folder)
             await store.run(rig._meet)
             rig._key, _row = await store.run(partial(_make_key, name=uuid4().hex))

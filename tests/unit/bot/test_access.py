@@ -19,7 +19,7 @@ from bot.rights.inherited_roles import combine_roles
 from bot.storage import people, person_roles, watermarks
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 HERE = Thread("slack", "T1", "C1", "9")
 BY = Author("U9", "Ann")
@@ -28,7 +28,7 @@ BY = Author("U9", "Ann")
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

@@ -16,7 +16,7 @@ from bot.storage.database import Database
 from bot.storage.follow_ups import DAY_SECONDS
 from bot.storage.migrate import migrate_database
 from catalogue import localized
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 LIMITS = FollowUpLimits(per_message=2, per_day=3, time_zone="Europe/Berlin")
 SAID = Message(Thread("telegram", "b", "7"), "telegram:b:7:1", "1", Author("7", "Jane"), "x", 1.0, origin=Origin.PERSON)
@@ -26,7 +26,7 @@ ROOT = Lineage.of_message(SAID)
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

@@ -29,7 +29,7 @@ from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.select import LazySandbox
 from sandbox.settings import SandboxSettings
 from tests.support.engines import need_bubblewrap
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.support.rigs.slack import SlackRig
 from tests.support.web_server import serve_site
 from tests.unit.bot.test_outbox import RecordingChannel
@@ -81,7 +81,7 @@ class Desk:
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store, SlackRig.start(tmp_path) as rig:
+    async with rehearsed_database(tmp_path / "fawn.db") as store, SlackRig.start(tmp_path) as rig:
         yield Desk(tmp_path, store, rig)
 
 

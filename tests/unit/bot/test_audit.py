@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind, AuditRow
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database, stored_rows
 
 CHAT = Thread("telegram", "bot", "77", "5")
 
@@ -23,7 +22,7 @@ CHAT = Thread("telegram", "bot", "77", "5")
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as database:
+    async with rehearsed_database(tmp_path / "fawn.db") as database:
         yield database
 
 
@@ -81,8 +80,7 @@ async def test_people_and_threads_are_pseudonyms_until_they_are_forgotten(store:
 
 async def test_retention_keeps_the_chain(store: Database, tmp_path: Path) -> None:
     await note(store, *"abcd")
-    with sqlite3.connect(tmp_path / "fawn.db") as connection:
-        [(last,)] = connection.execute("SELECT hash FROM audit WHERE seq=4")
+    [(last,)] = stored_rows(tmp_path / "fawn.db", "SELECT hash FROM audit WHERE seq=4")
     await store.run(lambda execute: audit.record(execute, AuditEvent(AuditKind.MESSAGE, CHAT, who="77")))
     assert await store.run(lambda execute: audit.prune_rows(execute, 1, 100)) == 0
     assert await store.run(lambda execute: audit.prune_rows(execute, -1, 4)) == 4

@@ -28,7 +28,7 @@ from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import migrate_database
 from sandbox.disk.folders import ConversationFolders
 from tests.fakes.server import until
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 JOB = BackgroundJob(BACKUP_JOB, BACKUP_JOB, 0.0, b"{}", 1, "", "")
 COPY = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
@@ -38,7 +38,7 @@ COPY = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     (tmp_path / "data").mkdir()
     migrate_database(tmp_path / "data" / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "data" / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "data" / "fawn.db") as made:
         yield made
 
 

@@ -30,7 +30,7 @@ from bot.storage.budgets import release_stale_holds
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.storage.usage import Payer
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 MODEL = ModelSettings("main", model="any", price=ModelPrice(input=1.0, output=2.0, cached=0.1))
 THREAD = Thread("telegram", "bot", "-100", "7")
@@ -41,7 +41,7 @@ CALL = PlannedCall("lead", "main", "turn", 100, 50)  # holds 200 micro-dollars
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as opened:
+    async with rehearsed_database(tmp_path / "fawn.db") as opened:
         yield opened
 
 

@@ -17,7 +17,7 @@ from bot.storage import channel_state
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from channels.base import NotStored
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 OLD, NEW = Secret("o" * 40), Secret("n" * 40)
 
@@ -25,7 +25,7 @@ OLD, NEW = Secret("o" * 40), Secret("n" * 40)
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

@@ -33,7 +33,7 @@ from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import open_inbox
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 THREAD = Thread("telegram", "1", "42")
 OTHER = Thread("telegram", "1", "43")
@@ -52,7 +52,7 @@ def message(text: str, number: int = 1, thread: Thread = THREAD, **more: object)
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 
@@ -134,6 +134,7 @@ async def test_a_claim_at_once_takes_what_a_look_would_take(store: Database, inb
     assert [each.text for each in job.messages] == ["a piece"]
 
 
+@pytest.mark.sqlite
 async def test_a_fault_in_a_claim_at_once_leaves_the_message(store: Database, inbox: Inbox) -> None:
     refuse = "CREATE TRIGGER refuse BEFORE INSERT ON runs BEGIN SELECT RAISE(ABORT, 'a fault'); END"
     await store.run(lambda execute: execute(refuse, {}))
@@ -272,6 +273,7 @@ async def notices(store: Database) -> list[str]:
     return [Final.load(row["payload"]).text for row in rows]
 
 
+@pytest.mark.sqlite
 async def test_a_message_stored_by_a_newer_version_is_read(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     sql = "UPDATE inbox SET payload=json_set(payload, '$.mood', 'good', '$.author.age', 7, '$.thread.planet', 'x')"
@@ -281,6 +283,7 @@ async def test_a_message_stored_by_a_newer_version_is_read(store: Database, inbo
 
 
 @pytest.mark.parametrize("payload", ["", "no JSON", "[]", "{}", '{"thread": null}'])
+@pytest.mark.sqlite
 async def test_a_damaged_message_becomes_a_dead_letter_and_does_not_block_others(
     store: Database, inbox: Inbox, payload: str
 ) -> None:
@@ -294,6 +297,7 @@ async def test_a_damaged_message_becomes_a_dead_letter_and_does_not_block_others
     assert [row["state"] for row in rows] == [3, 3, 0, 0]
 
 
+@pytest.mark.sqlite
 async def test_a_conversation_with_only_a_damaged_message_is_released(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     await damage(store, "UPDATE inbox SET payload='' WHERE id=1")
@@ -315,6 +319,7 @@ async def test_a_conversation_with_only_a_damaged_message_is_released(store: Dat
         "UPDATE inbox SET payload=json_set(payload, '$.author.id', NULL) WHERE id=1",
     ],
 )
+@pytest.mark.sqlite
 async def test_an_unreadable_conversation_does_not_block_others(store: Database, inbox: Inbox, sql: str) -> None:
     await inbox.receive([message("one", kind=Kind.CHAT), message("elsewhere", 2, Thread("telegram", "1", "43"))])
     await damage(store, sql)
@@ -346,6 +351,7 @@ async def test_a_damaged_question_is_dropped(store: Database, inbox: Inbox) -> N
     assert [made.text for made in job.messages] == ["on we go"]
 
 
+@pytest.mark.sqlite
 async def test_a_damaged_run_does_not_block_others(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one"), message("elsewhere", 2, Thread("telegram", "1", "43"))])
     await claim(store)
@@ -356,6 +362,7 @@ async def test_a_damaged_run_does_not_block_others(store: Database, inbox: Inbox
     assert "elsewhere" in [made.text for job in await claim(store) for made in job.messages]
 
 
+@pytest.mark.sqlite
 async def test_a_run_whose_message_is_damaged_later_still_ends(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     await claim(store)
@@ -367,6 +374,7 @@ async def test_a_run_whose_message_is_damaged_later_still_ends(store: Database, 
     assert await claim(store) == []
 
 
+@pytest.mark.sqlite
 async def test_a_damaged_steering_message_is_skipped(store: Database, inbox: Inbox) -> None:
     await inbox.receive([message("one")])
     (job,) = await claim(store)

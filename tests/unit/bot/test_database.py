@@ -43,7 +43,7 @@ async def break_handle(connection: aiosqlite.Connection) -> None:
 async def test_a_broken_connection_is_replaced(
     store: Database, break_connection: Callable[[aiosqlite.Connection], Awaitable[None]]
 ) -> None:
-    assert store._connection
+    assert isinstance(store._connection, aiosqlite.Connection)
     await break_connection(store._connection)
     async with asyncio.timeout(5):
         with pytest.raises(StorageError):
@@ -169,7 +169,7 @@ async def test_the_standing_of_people_is_read_once_in_a_transaction(store: Datab
     await store.run(lambda execute: execute("CREATE TABLE people(channel TEXT, person TEXT, name TEXT)", {}))
     await store.run(lambda execute: execute("CREATE TABLE person_roles(channel TEXT, subject TEXT, role TEXT)", {}))
     await store.run(lambda execute: execute("CREATE TABLE rows_of(people TEXT)", {}))
-    assert store._connection
+    assert isinstance(store._connection, aiosqlite.Connection)
     sent: list[str] = []
     await store._connection.set_trace_callback(sent.append)
 

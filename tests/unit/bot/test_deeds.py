@@ -33,7 +33,7 @@ from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import command_runner, command_service, open_inbox
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 ROOT = Path(__file__).parents[3]
 GROUP = Thread("telegram", "1", "-5")
@@ -117,7 +117,7 @@ class Team:
 async def team(tmp_path: Path) -> AsyncIterator[Team]:
     """A team with a stranger who waits, a person who was let in and put out again, and a grant of the boss."""
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
 
         def fill(execute: Execute) -> None:
             for who, code in ((STRANGER, "MALLORYS"), (BOB, "BOBSCODE")):

@@ -19,7 +19,7 @@ from bot.team.departures import CONFIRM_SECONDS, DepartureJobs
 from channels.base import AccountChecker
 from tests.fakes.slack import JANE, OPS, TEAM
 from tests.support.current_config import current_of
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.support.rigs.registry import ready
 from tests.support.rigs.slack import SlackRig
 from tests.support.schedule_rows import add_schedule, find
@@ -63,7 +63,7 @@ class Office:
 @pytest.fixture
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
     migrate_database(tmp_path / "fawn.db")
-    async with SlackRig.start(tmp_path) as rig, RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with SlackRig.start(tmp_path) as rig, rehearsed_database(tmp_path / "fawn.db") as store:
         await ready(rig)
         rig.server.person(GONE)
         made = Office(rig, store)

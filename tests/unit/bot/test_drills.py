@@ -23,7 +23,7 @@ from bot.drill.times import DRILL_JOB, DrillJobs, next_drill
 from bot.storage import audit
 from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import migrate_database
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 ONCE, TWICE, MARKED, MARKED_ALONE, NEVER = (1, 0), (2, 0), (1, 1), (0, 1), (0, 0)
 
@@ -128,7 +128,7 @@ async def test_a_drill_that_cannot_begin_is_said_in_the_chat_and_the_audit(tmp_p
     jobs = DrillJobs(Current(config), DrillOrder(kills=1))
     migrate_database(tmp_path / "fawn.db")
     job = BackgroundJob("drill.run:weekly", DRILL_JOB, 0.0, b'{"schedule": "weekly"}', 1, "", "")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         effect = await jobs.run(job)
         assert effect
         await store.run(effect)

@@ -19,7 +19,7 @@ from sandbox.network.requests import EgressRequest
 from sandbox.network.rules import NetworkRules
 from sandbox.network.service import EgressService
 from tests.support.outside_world import HOST, Names, Outside, hosts
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.unit.sandbox.test_egress import ask
 
 PLACE = Thread("telegram", "1", "42")
@@ -34,7 +34,7 @@ def tmp_path() -> Iterator[Path]:
 
 async def test_where_a_sandbox_connects_and_is_refused_is_in_the_audit(tmp_path: Path) -> None:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store, Outside(tmp_path) as outside:
+    async with rehearsed_database(tmp_path / "fawn.db") as store, Outside(tmp_path) as outside:
         records = EgressRecords(store)
         key = await store.run(lambda execute: conversations.begin_conversation(execute, PLACE, 1.0))
         rules = NetworkRules("allowlist", hosts(outside.http))
@@ -64,7 +64,7 @@ async def test_where_a_sandbox_connects_and_is_refused_is_in_the_audit(tmp_path:
 
 async def test_many_destinations_are_bounded(tmp_path: Path) -> None:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         records = EgressRecords(store)
         for number in range(MAX_DESTINATIONS + 20):
             records.note("gone", EgressRequest("done", f"host{number}.test", 443, 1, 2))

@@ -21,7 +21,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from bot.storage.usage import Payer, PricedCall
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 THREAD = Thread("telegram", "bot", "-100", "7")
 PAYER = Payer(1000, f"{THREAD}#now", THREAD, "42")
@@ -32,7 +32,7 @@ DAY = 86400.0
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as opened:
+    async with rehearsed_database(tmp_path / "fawn.db") as opened:
         yield opened
 
 

@@ -36,7 +36,7 @@ from bot.waiting.until import describe_until, parse_until
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import command_runner, command_service, open_inbox
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.unit.bot.test_waiting import BOB, EVE, FREE, GROUP, JANE, OWN, PERSONAL, ROUTED, SHOW, ask_jane
 
 BOSS = Author("11", "Boss")
@@ -97,7 +97,7 @@ class Office:
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
     """An office in which everybody has a direct chat with the bot."""
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
 
         def meet(execute: Execute) -> None:
             for who in (JANE, BOB, BOSS, EVE):

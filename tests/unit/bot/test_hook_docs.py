@@ -21,7 +21,7 @@ from bot.http.listener import listening
 from bot.storage.migrate import migrate_database
 from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import headers_of
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 PAGE = (Path(__file__).parents[3] / "docs" / "hooks.md").read_text("utf-8")
 SECRET = "the-secret"
@@ -45,7 +45,7 @@ def load(folder: Path) -> Config:
 async def test_each_example_takes_what_its_sender_posts(tmp_path: Path) -> None:
     config = load(tmp_path)
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         door = Door(store, Current(config), *[None] * 8)  # type: ignore[arg-type]  # the route needs no more
         async with (
             listening(HttpConfig(listen="127.0.0.1:0"), HookEndpoint(door).routes()) as address,

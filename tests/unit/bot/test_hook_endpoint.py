@@ -28,7 +28,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import Payload, headers_of
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 TOKEN = "the-token-of-the-hook"
 SIGNATURES: Mapping[str, Signature] = {
@@ -92,7 +92,7 @@ class Bench:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         config = Config(hooks=HOOKS, channels=(ChannelConfig("slack", None, AccessConfig(open=True)),))
         door = Door(store, Current(config), *[None] * 8)  # type: ignore[arg-type]  # the route needs no more
         listen = HttpConfig(listen="127.0.0.1:0")

@@ -32,7 +32,7 @@ from channels.base import Gap, NotStored, Receipt
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS, IdleTurns
 from tests.support.reception import open_inbox
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 THREAD = Thread("telegram", "1", "42")
 HELLO = Message(THREAD, "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True, origin=Origin.PERSON)
@@ -41,7 +41,7 @@ HELLO = Message(THREAD, "k1", "1", Author("42", "Jane"), "hello", 0.0, private=T
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 
@@ -213,11 +213,11 @@ async def test_a_gap_stays_open_until_it_is_closed(tmp_path: Path) -> None:
         gap = await StoredCatchUp(store, 24.0, 200).open_gap("telegram", "T1")
         return gap, [place.time + OVERLAP_SECONDS for place in sorted(gap.heard, key=lambda place: place.chat)]
 
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         await inbox(store).receive([at(now - 900, chats[0]), at(now - 800, chats[1])])
         assert (await heard(store))[1] == [now - 900, now - 800]
         await inbox(store).receive([at(now - 10, chat) for chat in chats])
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         older, times = await heard(store)
         assert times == [now - 800, now - 800]
         _, times = await heard(store)  # the connection broke again before it was read
@@ -299,6 +299,7 @@ async def test_only_paired_users_can_be_revoked(store: Database) -> None:
     assert outcomes == [True, False, False]
 
 
+@pytest.mark.sqlite
 async def test_what_waits_for_an_answer_is_found_by_its_index(store: Database) -> None:
     said: list[str] = []
 
@@ -436,6 +437,7 @@ async def test_bots_get_three_turns_in_a_row_and_one_notice(store: Database) -> 
     assert len(await said(store)) == 2
 
 
+@pytest.mark.sqlite
 async def test_a_start_reads_no_stored_messages_to_delay_pieces(store: Database) -> None:
     plan: list[str] = []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +16,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, count_jobs, enqueue_job
 from bot.storage.migrate import migrate_database
 from tests.fakes.server import until
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database, stored_rows
 
 NOON = 1_800_000_000.0
 
@@ -50,8 +49,7 @@ class JobBench:
         self.worker._wake.set()  # its clock is the test's
 
     def rows(self, columns: str = "key") -> list[tuple[Any, ...]]:
-        with sqlite3.connect(f"file:{self.store._path}?mode=ro", uri=True) as connection:
-            return connection.execute(f"SELECT {columns} FROM jobs ORDER BY key").fetchall()  # noqa: S608 — a constant
+        return stored_rows(self.store._path, f"SELECT {columns} FROM jobs ORDER BY key")  # noqa: S608 — a constant
 
     async def finished(self) -> None:
         await until(lambda: not self.rows(), 10, "the end of all jobs")
@@ -69,7 +67,7 @@ class JobBench:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[JobBench]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         yield JobBench(store)
 
 
@@ -195,6 +193,7 @@ async def test_few_jobs_run_at_once(bench: JobBench) -> None:
     assert len(bench.begun) == 2 * MAX_RUNNING_JOBS
 
 
+@pytest.mark.sqlite
 async def test_a_job_that_cannot_be_read_or_is_of_an_unknown_kind_fails_alone(bench: JobBench) -> None:
     await bench.enqueue("unknown", kind="later version")
     await bench.enqueue("damaged")
@@ -218,6 +217,7 @@ async def test_a_shutdown_releases_a_job_without_counting_the_attempt(bench: Job
     assert len(bench.begun) == 2
 
 
+@pytest.mark.sqlite
 async def test_a_job_that_kills_the_process_is_given_up(bench: JobBench) -> None:
     """As after so many crashes that each attempt is counted but none was recorded."""
     await bench.enqueue()
@@ -229,6 +229,7 @@ async def test_a_job_that_kills_the_process_is_given_up(bench: JobBench) -> None
     assert INTERRUPTED in bench.rows("error")[0][0]
 
 
+@pytest.mark.sqlite
 async def test_killed_in_the_middle_of_a_job_it_runs_again_and_its_effect_happens_once(bench: JobBench) -> None:
     folder = bench.store._path.parent
     conversation = "INSERT INTO conversations(key, thread, created, used) VALUES ('c', 't', 0, 0)"

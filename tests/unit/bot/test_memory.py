@@ -36,7 +36,7 @@ from tests.fakes.model import Answer, FakeModel
 from tests.fakes.model_script import text_of
 from tests.fakes.server import Json, until
 from tests.support.current_config import agent_settings
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.unit.agent.test_memory import BOB, DAY, GUEST, JANE, PLACES
 
 DIRECT, CHANNEL, OTHER = PLACES["Jane's direct chat"], PLACES["a channel"], PLACES["another channel"]
@@ -45,7 +45,7 @@ DIRECT, CHANNEL, OTHER = PLACES["Jane's direct chat"], PLACES["a channel"], PLAC
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 
@@ -344,6 +344,7 @@ async def test_steady_traffic_does_not_delay_the_reading(reader: Reader) -> None
     assert [row["due"] for row in rows] == [160.0]
 
 
+@pytest.mark.sqlite
 async def test_a_reading_survives_the_process(reader: Reader, model: FakeModel) -> None:
     """The worker of the next process reads what the last one had begun."""
     model.script = lambda body: replace(notes_everything(body), delay=30.0)

@@ -17,7 +17,7 @@ from bot.storage.memory_search import search_memories
 from bot.storage.migrate import migrate_database
 from bot.storage.moved_chats import KEPT, MOVED, MOVED_OTHERWISE, move_chat
 from bot.storage.person_roles import chat_subject, find_roles, store_role
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 OLD, NEW = Thread("telegram", "1", "-5"), Thread("telegram", "1", "-1000000005")
 OTHER = Thread("telegram", "1", "-50")
@@ -40,7 +40,7 @@ HOLDS_ADDRESSES = (
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 
@@ -54,6 +54,7 @@ async def columns(store: Database) -> list[str]:
     return [str(row["name"]) for row in await store.run(lambda execute: execute(sql, {}))]
 
 
+@pytest.mark.sqlite
 async def test_every_column_that_holds_an_address_is_moved_or_kept_for_a_reason(store: Database) -> None:
     known = {*MOVED, *MOVED_OTHERWISE, *KEPT}
     found = await columns(store)
@@ -62,6 +63,7 @@ async def test_every_column_that_holds_an_address_is_moved_or_kept_for_a_reason(
     assert [each for each in known if "*" not in each and each not in found] == []
 
 
+@pytest.mark.sqlite
 async def test_no_column_but_the_kept_ones_has_the_old_address_after_the_move(store: Database) -> None:
     """Each column gets the old address; those of messages are of a row that is delivered still."""
     columns_ = [each for each in MOVED if each != "memory.thread"]

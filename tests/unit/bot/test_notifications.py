@@ -29,7 +29,7 @@ from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import migrate_database
 from bot.storage.people import PersonRow
 from tests.fakes.push import PushServers, serve_push
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 GROUP, DIRECT = Thread("telegram", "bot", "-100"), Thread("telegram", "bot", "7")
 TOPIC = replace(DIRECT, topic="31")  # which may be gone
@@ -72,7 +72,7 @@ class PushBench:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[PushBench]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store, serve_push("key7", secret=b"0123456789") as servers:
+    async with rehearsed_database(tmp_path / "fawn.db") as store, serve_push("key7", secret=b"0123456789") as servers:
         yield PushBench(store, servers)
 
 

@@ -16,7 +16,7 @@ from bot.storage import audit, conversations, grants, inbox, jobs, outbox, peopl
 from bot.storage.database import Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.states import ScheduleState
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.support.schedule_rows import add_schedule, find
 
 GROUP = Thread("telegram", "bot", "-100")
@@ -62,7 +62,7 @@ async def test_a_person_who_is_gone_has_nothing_left_and_others_keep_theirs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         await store.run(leave_behind)
     assert (await offboard(tmp_path, "telegram", "7", ""))[0] == 0
     said = capsys.readouterr().out
@@ -76,7 +76,7 @@ async def test_a_person_who_is_gone_has_nothing_left_and_others_keep_theirs(
         "STILL LET IN by the configuration: `channels.telegram.access.allow`.",
     ):
         assert line in said
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         await store.run(_check_left)
     assert (await offboard(tmp_path, "telegram", "7", ""))[0] == 1
     assert "7 has nothing on telegram" in capsys.readouterr().err
@@ -111,13 +111,13 @@ async def test_schedules_go_to_another_person_and_never_post_in_the_old_direct_c
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         await store.run(leave_behind)
     assert (await offboard(tmp_path, "telegram", "7", "8"))[0] == 0
     said = capsys.readouterr().out
     assert "Schedules that 8 has now: 2." in said
     assert "Schedules that were ended: 1, 3." in said, "nobody knows where Eve's direct chat is"
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         moved = await store.run(lambda execute: find(execute, 2))
         assert (moved.owner, moved.state, moved.thread) == ("8", ScheduleState.ACTIVE, str(GROUP))
         rows = await store.run(lambda execute: execute("SELECT thread, payload FROM outbox", {}))
@@ -132,10 +132,10 @@ async def test_a_private_schedule_moves_to_the_direct_chat_of_its_new_owner(tmp_
         people.store_address(execute, hello)
 
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         await store.run(prepare)
     assert (await offboard(tmp_path, "telegram", "7", "8"))[0] == 0
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         moved = await store.run(lambda execute: find(execute, 1))
         assert (moved.owner, moved.name, moved.thread) == ("8", "Eve", str(CHAT_OF_EVE))
         assert moved.conversation == "schedule:1.1", "the past of Jane's direct chat stays hers"
@@ -147,9 +147,9 @@ async def test_schedules_go_to_nobody_who_cannot_be(
     tmp_path: Path, other: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         await store.run(leave_behind)
     assert (await offboard(tmp_path, "telegram", "7", other))[0] == 1
     assert "to whom schedules can go" in capsys.readouterr().err
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         assert (await store.run(lambda execute: find(execute, 1))).state == ScheduleState.ACTIVE

@@ -44,7 +44,7 @@ from channels.base import (
 )
 from tests.fakes.server import until
 from tests.support.current_config import current_of
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.support.rigs.telegram import TelegramRig
 
 HERE, THERE = Thread("wall", "1", "here"), Thread("wall", "1", "there")
@@ -132,7 +132,7 @@ class Hasty(Outbox):
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

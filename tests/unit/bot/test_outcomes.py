@@ -29,7 +29,7 @@ from bot.storage.outcomes import OUTCOME_DAYS, OutcomeKey, OutcomeSums, read_out
 from bot.storage.request_costs import request_parts
 from bot.storage.states import RunState
 from bot.storage.usage import Payer, PricedCall
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 THREAD = Thread("telegram", "bot", "5")
 JANE = Author("42", "Jane")
@@ -41,7 +41,7 @@ DAY = 86400.0
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as opened:
+    async with rehearsed_database(tmp_path / "fawn.db") as opened:
         yield opened
 
 

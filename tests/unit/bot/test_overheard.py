@@ -14,7 +14,7 @@ from bot.storage import overheard
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.moved_chats import move_chat
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 GROUP = Thread("telegram", "1", "-100")
 BOB = Author("77", "Bob")
@@ -24,7 +24,7 @@ SAID = Message(GROUP, "k0", "0", BOB, "", 0.0, addressed=False, fleeting=True, o
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

@@ -26,7 +26,7 @@ from channels.base import Receipt
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import open_inbox
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 BOB = Author("42", "Bob")
 HELLO = Message(Thread("telegram", "1", "42"), "k1", "1", BOB, "What is 2+2?", 1.0, private=True, origin=Origin.PERSON)
@@ -39,7 +39,7 @@ CURRENT = current_of(telegram=AccessConfig(operators=("99",)), slack=AccessConfi
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 
@@ -202,7 +202,7 @@ async def test_revoking_ends_the_roles_and_says_what_the_configuration_still_all
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
 
         def give(execute: Execute) -> None:
             for workspace in ("1", "2"):
@@ -219,7 +219,7 @@ async def test_revoking_ends_the_roles_and_says_what_the_configuration_still_all
     assert "The roles that people gave in chats have ended, too: operator." in said
     assert "STILL LET IN by the configuration: `channels.telegram.access.allow`." in said
     assert "STILL LET IN by the configuration: `channels.telegram.access.roles`." in said
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         assert [row.person for row in await store.run(person_roles.list_roles)] == ["43"]
         policy = AccessPolicy({"telegram": AccessConfig()})
         assert await store.run(lambda execute: policy.may_enter(execute, HELLO)) is False

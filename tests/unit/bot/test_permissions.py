@@ -30,7 +30,7 @@ from bot.storage.questions import store_question
 from catalogue import use_language
 from sandbox.network.rules import NetworkRules
 from tests.support.current_config import OPEN_ACCESS
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 MODELS = (ModelSettings("main"),)
 ONLINE = SandboxConfig(network=NetworkRules(mode="on"))
@@ -68,7 +68,7 @@ async def test_a_grant_is_stored_once_with_its_answer_in_any_language(tmp_path: 
         return grants.list_grants(execute, "c")
 
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         rows = await store.run(answer)
         given = await store.run(lambda execute: questions.given_answers(execute, "c"))
     assert [(row.conversation, row.tool, row.subject, row.person) for row in rows] == [
@@ -122,7 +122,7 @@ async def test_every_call_is_bounded_by_the_roles_of_the_turns_people(
     message = Message(place, "k", "1", Author(ids[0], ids[0]), "go", 1.0, origin=Origin.PERSON)
     use = ToolUse(tool, args, default="ask" if tool.startswith("mcp") else "allow")
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
 
         def claim(execute: Execute) -> ClaimedRun:
             conversation = conversations.current_conversation(execute, place, 1.0)

@@ -23,7 +23,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.schedules import find_schedule
 from bot.tasks.turns import TurnTasks
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.support.schedule_rows import add_schedule
 from tests.unit.bot.test_memory import learn
 
@@ -35,7 +35,7 @@ GROUP, DIRECT = Thread("telegram", "bot", "-900"), Thread("telegram", "bot", "7"
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

@@ -23,7 +23,7 @@ from bot.storage.forgetting import PersonKey, forget_loose
 from bot.storage.migrate import migrate_database
 from bot.storage.states import InboxState
 from bot.storage.uses import RATE_LIMIT
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 NOON = 1_800_000_000.0
 
@@ -88,7 +88,7 @@ def test_a_limit_for_one_replaces_that_for_all() -> None:
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as opened:
+    async with rehearsed_database(tmp_path / "fawn.db") as opened:
         yield opened
 
 

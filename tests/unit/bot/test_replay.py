@@ -30,7 +30,7 @@ from bot.storage.forgetting import PersonKey
 from bot.storage.migrate import migrate_database
 from bot.storage.retention import delete_finished
 from bot.storage.usage import Payer, PricedCall
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 THREAD = Thread("slack", "T1", "C1", "7")
 PAYER = Payer(1, f"{THREAD}#1", THREAD, "U1")
@@ -41,7 +41,7 @@ NOW = time.time()
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as opened:
+    async with rehearsed_database(tmp_path / "fawn.db") as opened:
         yield opened
 
 

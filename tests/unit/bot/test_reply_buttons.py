@@ -16,7 +16,7 @@ from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
 from tests.support.current_config import OPEN_ACCESS
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.unit.bot.test_commands import HELP, answering, receive, said
 
 REQUEST = replace(HELP, key="m1", id="m1", text="do it", kind=Kind.CHAT)
@@ -25,7 +25,7 @@ REQUEST = replace(HELP, key="m1", id="m1", text="do it", kind=Kind.CHAT)
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

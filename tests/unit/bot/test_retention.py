@@ -28,7 +28,7 @@ from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import open_inbox
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 
 def retention_of(store: Database, folder: Path, forget: Callable[[str], Awaitable[None]]) -> Retention:
@@ -43,7 +43,7 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
     async def forget(conversation: str) -> None:
         forgotten.append(conversation)
 
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         inbox = open_inbox(store, current_of(telegram=AccessConfig(open=True)), IDLE_TURNS)
         done, open_ = Thread("telegram", "1", "done"), Thread("telegram", "1", "open")
         await inbox.receive([Message(done, "k1", "1", Author("1", "J"), "x", 0.0, private=True, origin=Origin.PERSON)])
@@ -96,7 +96,7 @@ async def test_a_conversation_that_cannot_be_deleted_does_not_block_others(tmp_p
         if "stuck" in conversation:
             raise ValueError("a fault of ours")
 
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         chats = [f"stuck{number}" for number in range(25)] + ["free"]
         for number, chat in enumerate(chats):
             thread = Thread("telegram", "1", chat)
@@ -119,7 +119,7 @@ async def test_a_folder_that_cannot_be_deleted_stays_recorded_and_does_not_block
         if conversation == keys[1]:
             raise RuntimeError("a fault of this conversation's memory")
 
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         for key in keys:
             await store.run(partial(_put, key))
             conversation_folder(tmp_path, key).mkdir(parents=True)

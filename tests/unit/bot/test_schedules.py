@@ -46,7 +46,7 @@ from bot.storage.usage import Payer, PricedCall, record_calls
 from catalogue import use_language
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.support.schedule_rows import HOME, add_schedule, find
 
 T = TypeVar("T")
@@ -172,7 +172,7 @@ class Bench:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         yield Bench(store)
 
 
@@ -271,6 +271,7 @@ async def test_after_a_restart_nothing_fires_again_or_early(bench: Bench) -> Non
     assert len(await bench.fires()) == await bench.count_said() == 1
 
 
+@pytest.mark.sqlite
 async def test_a_clock_that_is_set_back_fires_nothing_twice(bench: Bench) -> None:
     await bench.add()
     await bench.look(NOON + HOUR)
@@ -368,6 +369,7 @@ async def test_a_broken_schedule_is_paused_and_does_not_block_the_others(bench: 
 
 
 @pytest.mark.slow
+@pytest.mark.sqlite
 async def test_two_processes_fire_each_time_once(bench: Bench, tmp_path: Path) -> None:
     steps = 240
     for _ in range(5):

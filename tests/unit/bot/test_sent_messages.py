@@ -13,7 +13,7 @@ from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.storage.sent_messages import StoredSentMessages, known_messages
 from channels.base import SentMessage
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 THREAD = Thread("slack", "T1", "C1", "1.0")
 
@@ -21,7 +21,7 @@ THREAD = Thread("slack", "T1", "C1", "1.0")
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

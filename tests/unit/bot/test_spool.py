@@ -16,7 +16,7 @@ from bot.service import spool
 from bot.storage import outbox
 from bot.storage.database import Database
 from bot.storage.migrate import prepare_databases
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 HOME = Thread("slack", "T1", "C1")
 LONG_AGO = 1_000_000_000.0
@@ -25,7 +25,7 @@ LONG_AGO = 1_000_000_000.0
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     prepare_databases(tmp_path)
-    async with RehearsedDatabase(tmp_path / "fawn.db") as database:
+    async with rehearsed_database(tmp_path / "fawn.db") as database:
         yield database
 
 

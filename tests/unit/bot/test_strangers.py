@@ -17,7 +17,7 @@ from bot.rights.strangers import DAY_SECONDS, MAX_PER_CHAT, NO_ACCESS_HERE, NO_A
 from bot.storage import people
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 GROUP = Thread("telegram", "bot", "-100", "7")
 ASKED = Message(GROUP, "k1", "m1", Author("99", "Eve"), "do it", 0.0, origin=Origin.PERSON)
@@ -27,7 +27,7 @@ NOW = time.time()
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

@@ -30,7 +30,7 @@ from bot.tasks.starting import (
     store_follow_up,
 )
 from tests.support.current_config import current_of
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 JANE, OPERATOR = Author("7", "Jane"), Author("8", "Olga")
 GROUP = Thread("telegram", "bot", "-1")
@@ -40,7 +40,7 @@ PERSON_7 = person_roles.person_subject("bot", JANE.id)
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
         yield store
 
 

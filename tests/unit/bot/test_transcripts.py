@@ -18,7 +18,7 @@ from bot.storage.moved_chats import move_chat
 from bot.storage.own_data import read_conversation
 from bot.storage.states import EntryKind
 from bot.storage.transcripts import TranscriptEntry
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 PLACES = {
     "this thread": Thread("slack", "T", "C1", "1.1"),
@@ -37,7 +37,7 @@ PLACES = {
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as opened:
+    async with rehearsed_database(tmp_path / "fawn.db") as opened:
         yield opened
 
 

@@ -37,7 +37,7 @@ from tests.fakes.server import until
 from tests.support.agent_tools import TOOLS, tool_with
 from tests.support.current_config import SERVICES, agent_settings, current_of
 from tests.support.reception import open_inbox, open_turns
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database, stored_rows
 from tests.unit.agent.test_resume import call, script
 from tests.unit.bot.test_outbox import RecordingChannel
 from tests.unit.bot.test_turn_runner import HELLO
@@ -64,8 +64,7 @@ class ModelHarness:
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Read from the database."""
-        with sqlite3.connect(f"file:{self.store._path}?mode=ro", uri=True) as connection:
-            return connection.execute(sql).fetchall()
+        return stored_rows(self.store._path, sql)
 
     async def say(self, text: str, key: str, wait: bool = True) -> None:
         await self.inbox.receive([replace(HELLO, key=key, id=key, text=text)])
@@ -125,7 +124,7 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
         )
         url = f"{model.base_url}/v1"
         models = [ModelSettings(name, model=name, base_url=url, retries=retries) for name in ("main", "small")]
-        async with RehearsedDatabase(tmp_path / "fawn.db") as store:
+        async with rehearsed_database(tmp_path / "fawn.db") as store:
             await store.run(claims.release_stale_claims)
             harness = ModelHarness(store, [*TOOLS, *tools])
             await harness.configure(models, ServiceLimits(), **plan)
@@ -282,7 +281,7 @@ async def test_steering_is_remembered_when_the_turn_is_given_up_or_stopped(
     model.script = lambda body: next(answers, Answer("fine"))
     async with enter() as harness:
         await written_into(harness, model)
-    async with RehearsedDatabase(harness.store._path) as store:
+    async with rehearsed_database(harness.store._path) as store:
         await store.run(lambda execute: execute(f"UPDATE runs SET {fate}", {}))  # noqa: S608  a constant
     async with enter() as harness:
         await harness.threads.wait_until_idle()
@@ -375,7 +374,7 @@ async def test_the_usage_of_every_attempt_is_recorded_with_its_model(
         await harness.say("do it", "k1", wait=False)
         await until(lambda: len(model.requests()) == 2, 10, "the second model call")
         assert harness.rows("SELECT model FROM usage") == [("main",)], "with the commit that followed the call"
-    async with RehearsedDatabase(harness.store._path) as store:
+    async with rehearsed_database(harness.store._path) as store:
         await store.run(lambda execute: execute("UPDATE conversations SET model='small'", {}))
     async with enter() as harness:
         await harness.threads.wait_until_idle()

@@ -24,7 +24,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
 from bot.storage.usage import Payer, PricedCall
 from tests.support.reception import command_runner, command_service
-from tests.support.rehearsed_database import MAX_UNIT_SECONDS, RehearsedDatabase, SlowUnit
+from tests.support.rehearsed_database import MAX_UNIT_SECONDS, SlowUnit, rehearsed_database
 
 HOME = Thread("telegram", "bot", "7")
 PAYER = Payer(1, f"{HOME}#1", HOME, "7")
@@ -38,7 +38,7 @@ ALLOWED = {
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

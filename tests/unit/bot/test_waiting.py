@@ -21,7 +21,7 @@ from bot.storage.migrate import migrate_database
 from bot.storage.retention import delete_finished
 from bot.storage.states import RunState
 from tests.support.current_config import current_of
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 GROUP, DIRECT = Thread("telegram", "1", "-100", "7"), Thread("telegram", "1", "42")
 JANE, BOB, BOSS, EVE = Author("42", "Jane"), Author("77", "Bob"), Author("11", "Boss"), Author("66", "Eve")
@@ -34,7 +34,7 @@ FREE, PERSONAL = Ask("free", "Which?"), Ask("personal", "Which?", ("A", "B"), pe
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

@@ -23,7 +23,7 @@ from bot.storage import jobs
 from bot.storage.database import Database
 from bot.storage.inbox import open_rows
 from bot.storage.migrate import migrate_database
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 from tests.support.schedule_rows import add_schedule
 from tests.support.web_server import ARTICLE, ClonedResponse, WebSite, serve_site
 
@@ -72,7 +72,7 @@ class WatchBench:
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[WatchBench]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as store, serve_site() as site:
+    async with rehearsed_database(tmp_path / "fawn.db") as store, serve_site() as site:
         yield WatchBench(store, site)
 
 

@@ -27,7 +27,7 @@ from bot.storage.usage import Payer, PricedCall, record_calls
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import open_inbox
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import rehearsed_database
 
 GROUP = Thread("telegram", "1", "-5", "")
 JANE, EVE = Author("42", "Jane"), Author("78", "Eve")
@@ -38,7 +38,7 @@ EVE_READS = AccessPolicy({"telegram": AccessConfig(open=True, roles=(RoleAssignm
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     migrate_database(tmp_path / "fawn.db")
-    async with RehearsedDatabase(tmp_path / "fawn.db") as made:
+    async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
 

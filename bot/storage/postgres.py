@@ -1,0 +1,313 @@
+"""Run units of work on PostgreSQL: the same group commit, by psycopg on the database's own thread.
+
+A unit is a synchronous function of `execute`, so that the synchronous psycopg on one thread fits it as sqlite3 does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from bot.storage.database import (
+    Batch,
+    BatchRunner,
+    Database,
+    Execute,
+    Mark,
+    Outcome,
+    StandingCache,
+    StepWork,
+    StorageError,
+    Work,
+)
+from bot.storage.migrate import DatabaseFault
+from bot.storage.postgres_schema import MARK, prepare_schema
+from bot.storage.postgres_session import (
+    FENCE,
+    LOST_SECONDS,
+    OWNER_LOCK,
+    NamedRow,
+    Target,
+    connect,
+    execute_on,
+    own_database,
+)
+from bot.storage.wake_ups import Written
+from catalogue import N_
+
+log = logging.getLogger(__name__)
+
+MAX_BATCH = 8  # units in a transaction: it holds its locks until its end
+RETRY_SECONDS = 0.5
+UNKNOWN_SECONDS = 60.0  # in which the server has to say what became of a commit whose answer was lost
+STEP_ROWS = 500
+
+Sessions = tuple["psycopg.Connection[NamedRow]", "psycopg.Connection[NamedRow] | None"]  # the second keeps others away
+
+
+class PoolerFound(DatabaseFault):
+    """Between this process and the server is a pooler, and nothing says where the server itself is."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            N_(
+                "`database.url` names a pooler such as PgBouncer. Add `session_url` with the server itself: one session"
+                " holds the lock that keeps a second process away"
+            )
+        )
+
+
+class CommitUnknown(Exception):
+    """The connection was lost before the answer to COMMIT came."""
+
+    def __init__(self, transaction: str, outcomes: Sequence[Outcome], written: frozenset[Mark], why: str) -> None:
+        super().__init__(why)
+        self.transaction, self.outcomes, self.written = transaction, outcomes, written
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseServer:
+    """Where the database is. `session`: the server itself, where `target` is a pooler."""
+
+    target: Target
+    session: Target = ""
+    lock_seconds: float = 5.0  # to wait for a row that another session holds
+    owner_seconds: float = LOST_SECONDS  # to wait for the end of a process whose connection was lost
+
+
+class PostgresDatabase(Database):
+    """A PostgreSQL database that this process alone works on.
+
+    Its beginning raises DatabaseInUse, DatabaseAway, StorageError for a server that refuses, and DatabaseFault.
+    """
+
+    MAX_BATCH = MAX_BATCH
+
+    def __init__(self, server: DatabaseServer) -> None:
+        self._server = server
+        self._start()
+
+    def _close_files(self) -> None:
+        """It has none."""
+
+    async def _connect(self) -> BatchRunner:
+        return await PostgresConnection.open(self._server, lambda: self._batch)
+
+    async def _end_lost(self, batch: Batch, error: Exception) -> None:
+        log.warning("store.connection_lost reason=%s", error)
+        batch.fail(error)
+        await self._disconnect()
+        if isinstance(error, CommitUnknown):
+            await self._settle(batch, error)
+            self._batch = batch
+
+    async def _settle(self, batch: Batch, unknown: CommitUnknown) -> None:
+        """Ask the server what became of a commit, once it can be reached. Its units fail where it never says it."""
+        until, ask = time.monotonic() + UNKNOWN_SECONDS, Batch([partial(_read_status, transaction=unknown.transaction)])
+        while time.monotonic() < until:
+            self._batch = ask
+            try:
+                self._connection = self._connection or await self._connect()
+                await self._connection.commit()
+                [(status, fault)] = ask.outcomes
+            except Exception as error:  # noqa: BLE001 — it is lost again
+                status, fault = "", error
+            if fault is None and status != "in progress":
+                log.info("store.commit_settled status=%s", status)
+                if status == "committed":
+                    batch.outcomes, batch.written = unknown.outcomes, unknown.written
+                return
+            if fault:
+                await self._disconnect()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def run_steps(self, work: StepWork) -> int:
+        """Run `work` in small transactions until it returns 0; return the sum. Each is safe to repeat."""
+        total, done = 0, 1
+        while done:
+            done = await self.run(partial(work, limit=STEP_ROWS), durable=False)
+            total += done
+        return total
+
+    async def free_pages(self) -> None:
+        """Nothing: PostgreSQL's own vacuum keeps free pages for later rows."""
+
+    async def overwrite_deleted(self) -> bool:
+        """Rewrite every table without its deleted rows. Others wait for each table meanwhile.
+
+        A checkpoint follows where the user may ask for one: without it, the words stay in the log for some minutes.
+        """
+        target = self._server.session or self._server.target
+        await asyncio.get_running_loop().run_in_executor(None, _rewrite, target)
+        return True
+
+    async def size(self) -> int:
+        """Return the size of the database in bytes."""
+        sql = "SELECT pg_database_size(current_database()) AS size"
+        return int((await self.run(lambda execute: execute(sql, {}), durable=False))[0]["size"])
+
+
+def _read_status(execute: Execute, transaction: str) -> str:
+    """Return what became of a transaction; "" if the server has forgotten it."""
+    if not transaction:  # it has written nothing
+        return "committed"
+    [row] = execute("SELECT pg_xact_status(CAST(:transaction AS xid8)) AS status", {"transaction": transaction})
+    return row["status"] or ""
+
+
+def _rewrite(target: Target) -> None:
+    try:
+        with closing(connect(target)) as connection:
+            connection.execute("VACUUM FULL")
+            try:
+                connection.execute("CHECKPOINT")
+            except psycopg.errors.InsufficientPrivilege:
+                log.info("store.no_checkpoint — grant pg_checkpoint to the user, or the words stay in the log longer")
+    except psycopg.Error as error:
+        raise StorageError(str(error)) from error
+
+
+class PostgresConnection:
+    """A connection on a thread of its own, which runs a whole batch for each `commit`."""
+
+    def __init__(self, next_batch: Callable[[], Batch], sessions: Sessions, lock_seconds: float) -> None:
+        self._next_batch = next_batch
+        self._connection, self._keeper = sessions
+        self._standing = StandingCache()
+        self._written: set[Mark] = set()  # by the present transaction
+        self._begin = f"BEGIN; SET LOCAL lock_timeout={lock_seconds * 1000:.0f}"
+        if self._keeper:
+            self._begin += f"; SELECT pg_advisory_xact_lock_shared({FENCE})"
+        self._connection.add_notice_handler(self._take_notice)
+
+    @classmethod
+    async def open(cls, server: DatabaseServer, next_batch: Callable[[], Batch]) -> BatchRunner:
+        """Connect, and prepare the schema. Raises as `PostgresDatabase`."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix="database")
+        try:
+            sessions = await asyncio.get_running_loop().run_in_executor(thread, _open, server)
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return _OnThread(cls(next_batch, sessions, server.lock_seconds), thread)
+
+    def commit(self) -> None:
+        """Run the batch in one transaction. Raises only if the connection cannot be used any more."""
+        batch = self._next_batch()
+        try:
+            self._written.clear()
+            self._standing.clear()
+            self._connection.execute(
+                self._begin if batch.durable else f"{self._begin}; SET LOCAL synchronous_commit=off"
+            )
+            self._check_owner()
+            outcomes = [self._run_unit(work, alone=len(batch.works) == 1) for work in batch.works]
+            self._end(batch, outcomes)
+        except CommitUnknown:
+            raise
+        except BaseException as error:  # lost, locked, full: every caller gets an answer
+            batch.fail(error)
+            if self._connection.closed:
+                raise StorageError(str(error).strip()) from error
+            self._connection.rollback()
+
+    def _end(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
+        """Commit. Raises CommitUnknown if the connection is lost before the answer."""
+        asked = self._connection.execute("SELECT CAST(pg_current_xact_id_if_assigned() AS text)").fetchone()
+        written = frozenset(self._written)
+        try:
+            self._connection.execute("COMMIT")
+        except psycopg.Error as error:
+            if not self._connection.closed:
+                raise
+            raise CommitUnknown((asked and asked[0]) or "", outcomes, written, str(error).strip()) from error
+        batch.outcomes, batch.written = outcomes, written
+
+    def _check_owner(self) -> None:
+        """Raise psycopg.OperationalError if the session is gone that keeps others away, where it is another one."""
+        if self._keeper is None:
+            return
+        held = self._connection.execute(
+            "SELECT 1 FROM pg_locks WHERE locktype='advisory' AND granted AND pid=%s AND objid=%s",
+            (self._keeper.info.backend_pid, OWNER_LOCK),
+        ).fetchone()
+        if not held:
+            self._connection.close()
+            raise psycopg.OperationalError("the session that holds the lock on the database was lost")
+
+    def close(self) -> None:
+        """Give the database free."""
+        for each in filter(None, (self._connection, self._keeper)):
+            each.close()
+
+    def _run_unit(self, work: Work, *, alone: bool) -> Outcome:
+        """Run one unit of work. Raises what concerns the whole batch; returns an error of `work` itself."""
+        if not alone:
+            self._connection.execute("SAVEPOINT work")
+        before = frozenset(self._written)
+        try:
+            value = work(self._execute)
+            if self._connection.info.transaction_status is not TransactionStatus.INTRANS:
+                raise StorageError("the transaction was rolled back")
+        except StorageError:
+            raise
+        except Exception as error:  # noqa: BLE001 — a caller's own error is handed back to that caller
+            self._written &= before
+            self._standing.clear()
+            self._connection.execute(f"ROLLBACK; {self._begin}" if alone else "ROLLBACK TO work; RELEASE work")
+            return None, error
+        if not alone:
+            self._connection.execute("RELEASE work")
+        return value, None
+
+    def _execute(self, sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
+        return self._standing.execute(partial(execute_on, self._connection), sql, values)
+
+    def _take_notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        text = notice.message_primary or ""
+        if text.startswith(MARK):
+            kind, _, name = text.removeprefix(MARK).partition(" ")
+            self._written.add((Written(kind), name))
+
+
+class _OnThread:
+    """A connection whose work is done on its thread."""
+
+    def __init__(self, connection: PostgresConnection, thread: ThreadPoolExecutor) -> None:
+        self._connection, self._thread = connection, thread
+
+    async def commit(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.commit)
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
+        self._thread.shutdown(wait=False)
+
+
+def _open(server: DatabaseServer) -> Sessions:
+    connection = connect(server.target)
+    keeper = None
+    try:
+        if server.session:
+            keeper = connect(server.session)
+        elif connection.execute("SELECT pg_backend_pid()").fetchone()[0] != connection.info.backend_pid:  # type: ignore[index]  # one row
+            raise PoolerFound
+        own_database(keeper or connection, server.owner_seconds)
+        prepare_schema(keeper or connection, server.session or server.target)
+    except BaseException as error:
+        for each in filter(None, (connection, keeper)):
+            each.close()
+        if isinstance(error, psycopg.Error):
+            raise StorageError(str(error).strip()) from error
+        raise
+    return connection, keeper

@@ -1,0 +1,186 @@
+"""Connect to PostgreSQL and run statements there, with rows and values as SQLite has them.
+
+Statements are spelled by `dialect.py`. Values are put into them here, not by the server: nothing needs a type that only
+the server knows, and no prepared statement outlives its transaction, which poolers do not allow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from psycopg.adapt import Loader
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import PGconn, Ping
+
+from bot.storage.data_lock import DatabaseInUse
+from bot.storage.database import DatabaseAway, Execute, StatementError, StorageError
+from bot.storage.dialect import spell_for_postgresql
+
+OWNER_LOCK = 1178686319  # the session that works on this database holds it
+FENCE = 1178686320  # shared by each transaction of a process whose transactions are not in that session
+LOST_SECONDS = 15  # after which a connection counts as lost whose other end is silent
+STATEMENT_ERRORS = (
+    psycopg.IntegrityError,
+    psycopg.InterfaceError,
+    psycopg.DataError,
+    psycopg.NotSupportedError,
+)
+_PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<!:):([A-Za-z_]\w*)")
+
+
+Target = str | Mapping[str, str]  # a URL, or the parameters of libpq with the URL as `conninfo`
+
+
+class WholeNumber(Loader):
+    """Load NUMERIC, as which PostgreSQL sums what is counted in BIGINT."""
+
+    def load(self, data: Any) -> int | float:
+        """Return a whole number where it is one."""
+        text = bytes(data).decode()
+        return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
+class NamedRow:
+    """A row as `sqlite3.Row` is one: `row["name"]`, `row[0]`, `dict(row)`; it iterates over its values."""
+
+    __slots__ = ("_names", "_values")
+
+    def __init__(self, names: Mapping[str, int], values: Sequence[Any]) -> None:
+        self._names, self._values = names, values
+
+    def __getitem__(self, key: str | int) -> Any:
+        return self._values[self._names[key] if isinstance(key, str) else key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def keys(self) -> list[str]:
+        """Return the names of the columns."""
+        return [*self._names]
+
+
+def _make_rows(cursor: psycopg.Cursor[Any]) -> Callable[[Sequence[Any]], NamedRow]:
+    names = {column.name: number for number, column in enumerate(cursor.description or ())}
+    return lambda values: NamedRow(names, values)
+
+
+@lru_cache(maxsize=2048)
+def translate(sql: str) -> str:
+    """Return a statement as psycopg reads it: spelled for PostgreSQL, `:name` as `%(name)s`."""
+    spelled = spell_for_postgresql(sql).replace("%", "%%")
+    return _PARAMETER.sub(lambda found: f"%({found[1]})s" if found[1] else found[0], spelled)
+
+
+def _clean(value: Any) -> Any:
+    """PostgreSQL's texts have no NUL."""
+    return value.replace("\0", "\ufffd") if isinstance(value, str) and "\0" in value else value
+
+
+def _parameters(target: Target) -> dict[str, Any]:
+    return {"conninfo": target} if isinstance(target, str) else dict(target)
+
+
+def connect(target: Target) -> psycopg.Connection[NamedRow]:
+    """Connect; each statement is a transaction until one begins. Raises DatabaseAway, and StorageError if refused."""
+    parameters = _parameters(target)
+    bounds: dict[str, Any] = {
+        "client_encoding": "UTF8",
+        "connect_timeout": LOST_SECONDS,
+        "keepalives_idle": LOST_SECONDS // 3,
+        "keepalives_interval": LOST_SECONDS // 3,
+        "keepalives_count": 2,
+        "tcp_user_timeout": LOST_SECONDS * 1000,
+        "application_name": "fawn",
+    }
+    try:
+        connection: psycopg.Connection[NamedRow] = psycopg.connect(
+            **(bounds | parameters), autocommit=True, row_factory=_make_rows, cursor_factory=psycopg.ClientCursor
+        )
+    except psycopg.Error as error:
+        raise (DatabaseAway if _is_away(parameters) else StorageError)(str(error).strip()) from error
+    connection.adapters.register_loader("numeric", WholeNumber)
+    return connection
+
+
+def connect_plainly(target: Target) -> psycopg.Connection[Any]:
+    """Connect as programs expect it that know nothing of Fawn. Raises psycopg.Error."""
+    return psycopg.connect(**_parameters(target))
+
+
+def _is_away(parameters: Mapping[str, Any]) -> bool:
+    """Return whether no server answers, or one that starts or stops. Asked without TLS: a certificate is no reason."""
+    try:
+        address = make_conninfo(**(dict(parameters) | {"sslmode": "disable", "sslrootcert": "", "connect_timeout": 5}))
+    except psycopg.Error:
+        return False
+    return PGconn.ping(address.encode()) in (Ping.REJECT, Ping.NO_RESPONSE)
+
+
+@contextmanager
+def reading(target: Target, *, snapshot: bool) -> Iterator[Execute]:
+    """Yield what reads the database beside a service, and cannot write. A `snapshot` shows one state all the time."""
+    with closing(connect(target)) as connection:
+        beginning = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+        if snapshot:
+            connection.execute(beginning)
+
+        def execute(sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
+            if snapshot:
+                return execute_on(connection, sql, values)
+            connection.execute(beginning)
+            try:
+                return execute_on(connection, sql, values)
+            finally:
+                connection.rollback()
+
+        yield execute
+
+
+def execute_on(connection: psycopg.Connection[NamedRow], sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+    """Run a statement as `Execute` promises. Raises StatementError, and StorageError for what ends the transaction."""
+    try:
+        cursor = connection.execute(translate(sql), {name: _clean(value) for name, value in values.items()})
+        return cursor.fetchall() if cursor.description else ()
+    except STATEMENT_ERRORS as error:
+        raise StatementError(str(error)) from error
+    except psycopg.Error as error:
+        if isinstance(error, psycopg.ProgrammingError) and not error.sqlstate:  # psycopg's own: a value is missing
+            raise StatementError(str(error)) from error
+        raise StorageError(str(error)) from error  # also a table that is not there, as on SQLite
+
+
+def own_database(connection: psycopg.Connection[NamedRow], patience: float) -> None:
+    """Have this session own the database until its end, once the last transaction of the owner before it has ended.
+
+    Raises DatabaseInUse, after some seconds of waiting.
+    """
+    connection.execute(f"SET lock_timeout={max(patience, 0.001) * 1000:.0f}")
+    try:
+        connection.execute(f"SELECT pg_advisory_lock({OWNER_LOCK})")
+        connection.execute(f"SELECT pg_advisory_lock({FENCE}); SELECT pg_advisory_unlock({FENCE})")
+    except psycopg.errors.LockNotAvailable:
+        raise DatabaseInUse from None
+
+
+def owner_address(execute: Execute) -> str:
+    """Return where the process is that owns the database; "" if none does."""
+    rows = execute(
+        "SELECT coalesce(host(client_addr), 'its own machine') AS address FROM pg_locks"
+        " LEFT JOIN pg_stat_activity USING (pid) WHERE locktype='advisory' AND granted AND objid=:lock"
+        " AND pg_locks.database=(SELECT oid FROM pg_database WHERE datname=current_database())",
+        {"lock": OWNER_LOCK},
+    )
+    return str(rows[0]["address"]) if rows else ""
+
+
+def may_create(execute: Execute) -> bool:
+    """Return whether the user may make tables."""
+    return bool(execute("SELECT has_schema_privilege('public', 'CREATE') AS may", {})[0]["may"])

@@ -1,0 +1,260 @@
+"""The database on PostgreSQL: what only this engine has. `tests/contracts/test_store.py` has what both promise."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from agent.messages import Author, Message, Origin, Thread
+from bot.storage import audit, budgets, conversations, inbox, jobs, usage
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.budgets import CounterKey
+from bot.storage.data_lock import DatabaseInUse
+from bot.storage.database import Database, Execute, StatementError, StorageError
+from bot.storage.migrate import NewerSchema
+from tests.support.postgres import database_of, need_postgres
+
+THREAD = Thread("telegram", "1", "42")
+INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    need_postgres()
+    return database_of(tmp_path)
+
+
+def opened(url: str, **options: Any) -> Database:
+    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+
+    return PostgresDatabase(DatabaseServer(url, **options))
+
+
+def threads(execute: Execute) -> list[str]:
+    return [row["thread"] for row in execute("SELECT thread FROM addresses ORDER BY thread", {})]
+
+
+async def test_a_second_process_is_refused_until_the_first_one_ends(url: str) -> None:
+    async with opened(url):
+        with pytest.raises(DatabaseInUse):
+            async with opened(url, owner_seconds=0.05):
+                pass
+    async with opened(url, owner_seconds=0.05) as store:
+        assert await store.run(threads) == []
+
+
+async def test_a_schema_of_a_newer_version_is_refused(url: str) -> None:
+    async with opened(url) as store:
+        await store.run(lambda execute: execute("UPDATE alembic_version SET version_num='9999'", {}))
+    with pytest.raises(NewerSchema):
+        async with opened(url):
+            pass
+
+
+async def test_a_cut_connection_fails_the_work_in_hand_and_nothing_after_it(url: str) -> None:
+    async with opened(url) as store:
+        await store.run(lambda execute: execute(INSERT, {"thread": "before"}))
+
+        def cut(execute: Execute) -> None:
+            execute(INSERT, {"thread": "never"})
+            execute("SELECT pg_terminate_backend(pg_backend_pid())", {})
+
+        with pytest.raises(StorageError):
+            await store.run(cut)
+        await store.run(lambda execute: execute(INSERT, {"thread": "after"}))
+        assert await store.run(threads) == ["after", "before"]
+
+
+async def test_a_row_that_another_session_holds_is_waited_for_and_not_forever(url: str) -> None:
+    async with opened(url, lock_seconds=0.1) as store:
+        await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
+        with session(url) as other:
+            other.execute("SELECT 1 FROM addresses FOR UPDATE", {})
+            with pytest.raises(StorageError):
+                await store.run(lambda execute: execute("UPDATE addresses SET count=2", {}))
+            other.rollback()
+        await store.run(lambda execute: execute("UPDATE addresses SET count=3", {}))
+
+
+async def test_texts_keep_their_order_and_lose_only_nul(url: str) -> None:
+    """Ranges of keys are read by the order of their bytes, as on SQLite."""
+    words = ["b", "a~", "a/", "Z", "é", "100%", "it's :here", r"back\slash", "nul\0"]
+    async with opened(url) as store:
+        for word in words:
+            await store.run(partial(_store_word, word))
+        assert await store.run(threads) == sorted(word.replace("\0", "\ufffd") for word in words)
+
+
+def _store_word(word: str, execute: Execute) -> None:
+    execute(INSERT, {"thread": word})
+
+
+async def test_sums_are_whole_numbers_of_more_than_32_bits(url: str) -> None:
+    async with opened(url) as store:
+        sql = "INSERT INTO budgets(scope, period, money, tokens, until) VALUES (:scope, 'day', :money, 1, 9e9)"
+        await store.run(lambda execute: [execute(sql, {"scope": scope, "money": 1 << 33}) for scope in "ab"])
+        [row] = await store.run(lambda execute: execute("SELECT sum(money) AS money FROM budgets", {}))
+        assert row["money"] == 1 << 34
+        assert type(row["money"]) is int
+
+
+async def test_after_a_statement_that_was_refused_nothing_of_the_unit_is_kept(url: str) -> None:
+    """Also where it swallows the error: PostgreSQL undoes everything, and says so."""
+    async with opened(url) as store:
+
+        def swallow(execute: Execute) -> None:
+            execute(INSERT, {"thread": "a"})
+            with pytest.raises(StatementError):
+                execute(INSERT, {"thread": None})
+
+        with pytest.raises(StorageError):
+            await store.run(swallow)
+        assert await store.run(threads) == []
+
+
+async def test_deleted_rows_leave_the_tables(url: str) -> None:
+    async with opened(url) as store:
+        await store.run(lambda execute: execute(INSERT, {"thread": "x" * 5000}))
+        await store.run(lambda execute: execute("DELETE FROM addresses", {}))
+        assert await store.overwrite_deleted()
+        size = "SELECT pg_relation_size('addresses') AS size"
+        assert (await store.run(lambda execute: execute(size, {})))[0]["size"] == 0
+        assert await store.size() > 1 << 20
+
+
+# ------------------------------------------------------------ two sessions at once
+
+
+class Session:
+    """A transaction of another process, on this thread or on one beside it."""
+
+    def __init__(self, url: str) -> None:
+        from bot.storage.postgres_session import connect
+
+        self._connection = connect(url)
+        self._connection.execute("BEGIN")
+
+    def execute(self, sql: str, values: Mapping[str, Any] = MappingProxyType({})) -> Sequence[Any]:
+        from bot.storage.postgres_session import execute_on
+
+        return execute_on(self._connection, sql, values)
+
+    def commit(self) -> None:
+        self._connection.execute("COMMIT; BEGIN")
+
+    def rollback(self) -> None:
+        self._connection.execute("ROLLBACK; BEGIN")
+
+    def waits(self, observer: Session) -> bool:
+        """Return whether it waits for a lock."""
+        pid = self._connection.info.backend_pid
+        rows = observer.execute("SELECT wait_event_type AS event FROM pg_stat_activity WHERE pid=:pid", {"pid": pid})
+        return bool(rows) and rows[0]["event"] == "Lock"
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@contextmanager
+def session(url: str) -> Iterator[Session]:
+    made = Session(url)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def beside(url: str, first: Callable[[Execute], Any], second: Callable[[Execute], Any]) -> tuple[Any, Any]:
+    """Run two units in two transactions: the second begins before the first is committed, and waits if it must."""
+    with ExitStack() as stack:
+        one, two, observer = (stack.enter_context(session(url)) for _ in range(3))
+        found: list[Any] = []
+
+        def run() -> None:
+            found.append(second(two.execute))
+            two.commit()
+
+        value = first(one.execute)
+        thread = threading.Thread(target=run)
+        thread.start()
+        while thread.is_alive() and not two.waits(observer):
+            observer.rollback()  # a transaction sees one state of the activity
+            thread.join(0.01)
+        one.commit()
+        thread.join(10)
+        return value, found[0]
+
+
+@pytest.fixture
+async def prepared(url: str) -> str:
+    async with opened(url) as store:
+        await store.run(lambda execute: conversations.current_conversation(execute, THREAD, 1.0))
+    return url
+
+
+async def test_a_message_that_arrives_while_its_turn_ends_is_counted(prepared: str) -> None:
+    def arrive(execute: Execute) -> str:
+        key = conversations.current_conversation(execute, THREAD, 1.0)
+        message = Message(THREAD, "k", "1", Author("42", "Jane"), "hello", 1.0, private=True, origin=Origin.PERSON)
+        conversations.refresh_pending(execute, key)
+        inbox.store_message(execute, message, key, ready=1.0, received=1.0)
+        conversations.refresh_pending(execute, key)
+        return key
+
+    def end(execute: Execute) -> bool:
+        return conversations.refresh_pending(execute, conversations.current_conversation(execute, THREAD, 1.0))
+
+    _, pending = await asyncio.to_thread(beside, prepared, arrive, end)
+    assert pending
+
+
+async def test_two_calls_do_not_hold_the_rest_of_a_budget_twice(prepared: str) -> None:
+    counter = CounterKey("person", "slack:U1", "2026-11-23", 0.0, 9e9)
+
+    def reserve(execute: Execute) -> int:
+        money, _tokens, held, _held_tokens = budgets.read_counter(execute, counter)
+        left = 100 - money - held
+        budgets.hold(execute, counter, left, 0)
+        return left
+
+    with session(prepared) as one:
+        budgets.read_counter(one.execute, counter)
+        one.commit()
+    assert await asyncio.to_thread(beside, prepared, reserve, reserve) == (100, 0)
+
+
+async def test_two_rows_of_the_audit_follow_each_other(prepared: str) -> None:
+    def note(execute: Execute) -> int:
+        audit.record(execute, AuditEvent(AuditKind.COMMAND, THREAD, "42"))
+        return audit.read_head(execute)[0]
+
+    assert await asyncio.to_thread(beside, prepared, note, note) == (1, 2)
+
+
+async def test_two_workers_do_not_claim_the_same_job(prepared: str) -> None:
+    with session(prepared) as one:
+        jobs.enqueue_job(one.execute, key="j", kind="k", payload={})
+        one.commit()
+    claim = partial(jobs.claim_jobs, owner="a", now=9e9, limit=1)
+    first, second = await asyncio.to_thread(beside, prepared, claim, claim)
+    assert (len(first), len(second)) == (1, 0)
+
+
+async def test_time_is_cut_into_quarters_and_not_rounded(prepared: str) -> None:
+    with session(prepared) as one:
+        for at in (900.0, 1799.0, 1800.0):
+            one.execute(
+                "INSERT INTO usage(run, conversation, agent, model, kind, input, output, cached, reasoning, seconds,"
+                " at, person) VALUES (1, 'c', '', 'm', 'model', 1, 1, 0, 0, 1, :at, 'telegram:42')",
+                {"at": at},
+            )
+        found = usage.spent_by_time(one.execute, "person", "telegram:42", 0.0)
+        assert sorted(at for at, _ in found) == [900.0, 1800.0]

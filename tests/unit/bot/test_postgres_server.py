@@ -1,0 +1,342 @@
+"""The database on PostgreSQL, and what happens to its server and on the way: lost answers, TLS, poolers, unfit ones."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from agent.setting import Secret
+from bot.config.database import DatabaseConfig
+from bot.storage.database import Database, DatabaseAway, Execute, StorageError
+from bot.storage.migrate import VERSIONS_DIR, DatabaseFault, NewerSchema, head_revision
+from tests.fakes.server import until
+from tests.support.engines import _need
+from tests.support.postgres import (
+    SETTINGS,
+    PostgresServer,
+    database_of,
+    need_postgres,
+    postgres_server,
+    server_folder,
+    sql_on_server,
+    unprivileged,
+)
+
+INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    need_postgres()
+    return database_of(tmp_path)
+
+
+def opened(target: Any, **options: Any) -> Database:
+    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+
+    return PostgresDatabase(DatabaseServer(target, **options))
+
+
+def insert(execute: Execute, thread: str) -> str:
+    execute(INSERT, {"thread": thread})
+    return thread
+
+
+def threads(execute: Execute) -> list[str]:
+    return [row["thread"] for row in execute("SELECT thread FROM addresses ORDER BY thread", {})]
+
+
+# ------------------------------------------------------------ a lost answer
+
+
+class CuttingProxy:
+    """A way to the server's socket that cuts the connection at a COMMIT: before it, or before its answer."""
+
+    def __init__(self, folder: Path, server: Path) -> None:
+        self.cut = ""  # "before" or "after": the next COMMIT
+        self.cuts = 0
+        self._server = server
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(folder / ".s.PGSQL.5432"))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client = self._listener.accept()[0]
+                server = socket.socket(socket.AF_UNIX)
+                self._sockets += [client, server]
+                server.connect(str(self._server / ".s.PGSQL.5432"))
+                threading.Thread(target=self._pass, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._answer, args=(server, client), daemon=True).start()
+
+    def _pass(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError), closing_way(server):
+            while data := client.recv(65536):
+                if data == b"Q\0\0\0\x0bCOMMIT\0" and self.cut:
+                    how, self.cut = self.cut, ""
+                    self.cuts += 1
+                    client.shutdown(socket.SHUT_RDWR)
+                    if how == "before":
+                        break
+                server.sendall(data)
+
+    def _answer(self, server: socket.socket, client: socket.socket) -> None:
+        with suppress(OSError), closing_way(client):
+            while data := server.recv(65536):
+                client.sendall(data)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for each in (self._listener, *self._sockets):
+            each.close()
+
+
+@contextmanager
+def closing_way(target: socket.socket) -> Iterator[None]:
+    """Say to the other end that nothing more comes."""
+    try:
+        yield
+    finally:
+        target.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[tuple[CuttingProxy, str]]:
+    folder = Path("/tmp") / f"fawn-proxy-{uuid4().hex[:8]}"
+    folder.mkdir()
+    made = CuttingProxy(folder, server_folder())
+    yield made, url.replace(str(server_folder()), str(folder))
+    made.close()
+    shutil.rmtree(folder)
+
+
+async def test_a_commit_whose_answer_was_lost_counts_as_what_it_became(proxy: tuple[CuttingProxy, str]) -> None:
+    way, url = proxy
+    async with opened(url) as store:
+        way.cut = "after"
+        assert await store.run(partial(insert, thread="stored")) == "stored"
+        way.cut = "before"
+        with pytest.raises(StorageError):
+            await store.run(partial(insert, thread="lost"))
+        await store.run(partial(insert, thread="next"))
+        assert await store.run(threads) == ["next", "stored"]
+    assert way.cuts == 2
+
+
+# ------------------------------------------------------------ a server that ends, or is not there
+
+
+async def test_a_server_that_restarts_is_waited_for_by_what_is_tried_again(tmp_path: Path) -> None:
+    with postgres_server() as server:
+        sql_on_server(server, "CREATE DATABASE fawn")
+        async with opened(server.url.format("fawn")) as store:
+            await store.run(partial(insert, thread="before"))
+            server.stop()
+            with pytest.raises(StorageError):
+                await store.run(partial(insert, thread="never"))
+            server.start()
+            await store.run(partial(insert, thread="after"))
+            assert await store.run(threads) == ["after", "before"]
+
+
+async def test_a_server_that_is_away_is_told_from_one_that_refuses(url: str) -> None:
+    with pytest.raises(DatabaseAway):
+        async with opened("postgresql://fawn@127.0.0.1:9/fawn"):
+            pass
+    with pytest.raises(StorageError, match="does not exist") as caught:
+        async with opened(url.replace("@/t", "@/no")):
+            pass
+    assert type(caught.value) is StorageError
+
+
+# ------------------------------------------------------------ databases that do not fit
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [("ENCODING 'UTF8' LOCALE 'C'", "letters of English"), ("ENCODING 'SQL_ASCII' LOCALE 'C'", "SQL_ASCII")],
+)
+async def test_a_database_that_does_not_know_letters_is_refused(url: str, options: str, said: str) -> None:
+    name = f"u{uuid4().hex[:12]}"
+    sql_on_server(url, f"CREATE DATABASE {name} {options} TEMPLATE template0")
+    with pytest.raises(DatabaseFault, match=said):
+        async with opened(url.replace(url.partition("@/")[2].partition("?")[0], name)):
+            pass
+
+
+# ------------------------------------------------------------ upgrades
+
+MIGRATION = """
+import sqlalchemy as sa
+from alembic import op
+revision = "9990"
+down_revision = "{head}"
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("addresses") as table:
+        table.add_column(sa.Column("colour", sa.Text(), nullable=False, server_default="grey"))
+    {more}
+"""
+
+
+def versions(folder: Path, more: str = "pass") -> Path:
+    """Return a copy of the migrations with one more."""
+    shutil.copytree(VERSIONS_DIR.parent, folder / "migrations", ignore=shutil.ignore_patterns("__pycache__"))
+    text = MIGRATION.format(head=head_revision(), more=more)
+    (folder / "migrations" / "versions" / "9990_colours.py").write_text(text)
+    return folder / "migrations" / "versions"
+
+
+async def test_tables_of_an_earlier_version_are_upgraded_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
+    from bot.storage.postgres_schema import read_revision, upgrade_tables
+
+    async with opened(url) as store:
+        await store.run(partial(insert, thread="a"))
+    broken = versions(tmp_path / "broken", "op.execute('SELECT 1/0')")
+    with pytest.raises(Exception, match="division"):
+        await asyncio.to_thread(upgrade_tables, head_revision(), url, broken)
+    async with opened(url) as store:
+        assert await store.run(read_revision) == head_revision()
+    await asyncio.to_thread(upgrade_tables, head_revision(), url, versions(tmp_path / "good"))
+    from bot.storage.postgres_session import reading
+
+    with reading(url, snapshot=True) as execute:
+        assert read_revision(execute) == "9990"
+        assert [row["colour"] for row in execute("SELECT colour FROM addresses", {})] == ["grey"]
+    with pytest.raises(NewerSchema):
+        async with opened(url):
+            pass
+
+
+# ------------------------------------------------------------ TLS
+
+
+def test_a_server_elsewhere_has_to_prove_who_it_is() -> None:
+    here = DatabaseConfig("postgresql://fawn@/fawn?host=/run/postgresql").connection()
+    assert "sslmode" not in here
+    away = DatabaseConfig("postgresql://fawn@db.example/fawn", password=Secret("p")).connection()
+    assert (away["sslmode"], away["sslrootcert"], away["password"]) == ("verify-full", "system", "p")
+    own = DatabaseConfig("postgresql://fawn@db.example/fawn?sslmode=require", ca_file="ca.pem").connection()
+    assert own == {"conninfo": "postgresql://fawn@db.example/fawn?sslmode=require"}
+
+
+def make_certificates(folder: Path) -> None:
+    """Make an authority `ca.pem`, another one `other.pem`, and a certificate of the first for db.test."""
+    run = partial(subprocess.run, cwd=folder, check=True, capture_output=True)
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    for name in ("ca", "other"):
+        run([*new, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}"])
+    more = ["-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=DNS:db.test"]
+    run([*new, *more, "-keyout", "server.key", "-out", "server.pem", "-subj", "/CN=db.test"])
+
+
+async def test_only_a_certificate_of_the_named_authority_and_host_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    need_postgres()
+    server = PostgresServer(SETTINGS)
+    try:
+        make_certificates(server.folder)
+        own = server.folder / "own"
+        own.mkdir()
+        for name in ("server.key", "server.pem"):
+            shutil.move(server.folder / name, own / name)
+            shutil.chown(own / name, "nobody", "nogroup")
+            (own / name).chmod(0o600)
+        shutil.chown(own, "nobody", "nogroup")
+        server.set(listen_addresses="127.0.0.1", port=str(port), ssl="on")
+        server.set(ssl_cert_file=str(own / "server.pem"), ssl_key_file=str(own / "server.key"))
+        server.start()
+        for host, ca, fits in (("db.test", "ca", True), ("db.test", "other", False), ("else.test", "ca", False)):
+            url = f"postgresql://fawn@{host}:{port}/postgres?hostaddr=127.0.0.1&sslmode=verify-full"
+            target = DatabaseConfig(url, ca_file=str(server.folder / f"{ca}.pem")).connection()
+            if fits:
+                async with opened(target) as store:
+                    sql = "SELECT ssl FROM pg_stat_ssl WHERE pid=pg_backend_pid()"
+                    assert (await store.run(lambda execute: execute(sql, {})))[0]["ssl"]  # noqa: B023 — run at once
+            else:
+                with pytest.raises(StorageError, match="certificate") as caught:
+                    async with opened(target):
+                        pass
+                assert type(caught.value) is StorageError, "it is not away: waiting for it would be in vain"
+    finally:
+        server.remove()
+
+
+# ------------------------------------------------------------ a pooler
+
+
+@contextmanager
+def pooler(server: Path) -> Iterator[str]:
+    """Run PgBouncer in transaction mode in front of a server's socket; yield its address with a place for a name."""
+    program = shutil.which("pgbouncer")
+    _need("" if program else "PgBouncer is not there (on Debian: apt install pgbouncer)")
+    folder = Path("/tmp") / f"fawn-pooler-{uuid4().hex[:8]}"
+    folder.mkdir()
+    (folder / "users").write_text('"fawn" ""\n')
+    (folder / "ini").write_text(
+        f"[databases]\n* = host={server} user=fawn\n[pgbouncer]\nlisten_addr =\nunix_socket_dir = {folder}\n"
+        f"auth_type = trust\nauth_file = {folder}/users\npool_mode = transaction\nlisten_port = 5432\n"
+    )
+    shutil.chown(folder, "nobody", "nogroup")
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", *unprivileged(), str(program), "ini"],
+            cwd=folder, stdout=log, stderr=log,
+        )  # fmt: skip
+    try:
+        while not (folder / ".s.PGSQL.5432").exists():
+            assert process.poll() is None, (folder / "log").read_text()
+            threading.Event().wait(0.02)
+        yield f"postgresql://fawn@/{{}}?host={folder}"
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder)
+
+
+def is_owned(url: str) -> bool:
+    from bot.storage.postgres_session import owner_address, reading
+
+    with reading(url, snapshot=False) as execute:
+        return bool(owner_address(execute))
+
+
+async def test_behind_a_pooler_one_session_with_the_server_itself_keeps_others_away(url: str) -> None:
+    from bot.storage.data_lock import DatabaseInUse
+    from bot.storage.postgres import PoolerFound
+
+    name = url.partition("@/")[2].partition("?")[0]
+    with pooler(server_folder()) as pooled:
+        with pytest.raises(PoolerFound):
+            async with opened(pooled.format(name)):
+                pass
+        async with opened(pooled.format(name), session=url) as store:
+            await asyncio.gather(*(store.run(partial(insert, thread=str(n))) for n in range(30)))
+            assert len(await store.run(threads)) == 30
+            with pytest.raises(DatabaseInUse):
+                async with opened(url, owner_seconds=0.05):
+                    pass
+            owned = "database=(SELECT oid FROM pg_database WHERE datname=current_database())"
+            kill = f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype='advisory' AND {owned}"  # noqa: S608 — a constant
+            sql_on_server(url, kill)
+            await until(lambda: not is_owned(url), what="the end of that session")
+            with pytest.raises(StorageError, match="lock"):
+                await store.run(partial(insert, thread="without the lock"))
+            await store.run(partial(insert, thread="again"))
+            assert "without the lock" not in await store.run(threads)

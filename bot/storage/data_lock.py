@@ -105,7 +105,7 @@ class ServiceLock(_Lock):
     def _take(self) -> None:
         if not _try_lock(self._fd, SERVICE):
             raise DataDirLocked
-        if _try_lock(self._fd, IN_USE):
+        if _lock_soon(self._fd, IN_USE, PROBE_SECONDS):
             return
         _lock_soon(self._fd, WAITING, PROBE_SECONDS)  # from now on, commands that come later wait for this service
         self._waits()

@@ -15,6 +15,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 
+from bot.cli.exit_codes import TAKEN
 from bot.storage.migrate import migrate_database
 from tests.fakes.server import until
 from tests.support.ports import free_port
@@ -127,3 +128,24 @@ async def test_a_relay_without_sources_says_what_is_missing(tmp_path: Path) -> N
     _out, error = await process.communicate()
     assert process.returncode == 2
     assert b"relay: {sources" in error
+
+
+async def test_two_relays_do_not_share_a_folder(tmp_path: Path) -> None:
+    """The second one ends, whatever its address: each would hand over what the other one keeps."""
+    async with Processes(tmp_path) as processes:
+        await until(lambda: (tmp_path / "relay" / "relay").exists(), 120, "the first relay")
+        second = tmp_path / "second.yaml"
+        second.write_text(processes.relay.read_text().replace(str(processes.port), str(free_port())))
+        command = [*PROGRAM, "relay", "--config", str(second)]
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        _out, error = await process.communicate()
+        assert process.returncode == TAKEN, error.decode()
+        linked = tmp_path / "linked"
+        linked.symlink_to(tmp_path / "relay")  # the same folder under another name
+        second.write_text(second.read_text().replace(f"{tmp_path}/relay\n", f"{linked}\n"))
+        assert str(linked) in second.read_text()
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        await process.communicate()
+        assert process.returncode == TAKEN
+        await post_until_taken(processes.address, 1)
+        await until(lambda: processes.stored() == ["deploy 1"], 120, "the delivery")

@@ -13,6 +13,7 @@ from tests.e2e.conftest import Start
 from tests.e2e.test_page import HTTP, browser, make_link, visitor
 from tests.e2e.test_page_operate import ACCESS, BOSS, EVE, audited
 from tests.e2e.test_probes import address_of
+from tests.fakes.node import MODULES
 from tests.fakes.server import until
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.wechat import JANE, KIM, FakeWeChat
@@ -21,6 +22,15 @@ from tests.support.service_process import Service, said
 
 __all__ = ["browser"]
 BUTTON, WORDS, CODE = ".light .sign-in", ".sign-in-code .words", ".code-to-scan path"
+SERIOUS = (
+    "axe.run(document).then((seen) => seen.violations"
+    ".filter((each) => ['serious', 'critical'].includes(each.impact))"
+    ".map((each) => [each.id, each.nodes.map((node) => node.html)]))"
+)
+COLOURS = (
+    "((code) => [getComputedStyle(code).backgroundColor, getComputedStyle(code.firstChild).fill])"
+    "(document.querySelector('.code-to-scan'))"
+)
 PATH = "/page/operate/channels/wechat/sign-in"
 ODD: tuple[Any, ...] = ({}, {"number": 1}, {"number": " "}, [])  # bodies
 
@@ -208,3 +218,28 @@ async def until_signed_in(send: Any, headers: dict[str, str]) -> None:
     async with asyncio.timeout(20):
         while (await send("POST", PATH, **headers))[0] != 409:
             await asyncio.sleep(0.1)
+
+
+@pytest.mark.skipif(not (MODULES / "axe-core").is_dir(), reason="axe-core is not installed: make dev, with Node.js")
+async def test_the_window_can_be_read_and_the_code_stays_black_on_white(
+    friends: FakeWeChat, start: Start, browser: Browser
+) -> None:
+    service = await start(http=HTTP, channels=sections(friends))
+    tab = await browser.tab(await make_link(service, f"telegram/{BOSS}"), csp=False)
+    await tab.until("document.querySelector('#text')")
+    await tab.eval(f"{(MODULES / 'axe-core/axe.min.js').read_text()}; 0")
+    await tab.click("[data-view=operate]")
+    await tab.click(BUTTON)
+    code = await shown_code(tab, friends)
+    for asks in (False, True):
+        if asks:
+            friends.want_number(code, "2468")
+            await tab.until("document.querySelector('.sign-in-code input')")
+        for colours in ("light", "dark"):
+            await tab.prefer(prefers_color_scheme=colours, prefers_reduced_motion="reduce")
+            for width in (1180, 390):
+                await tab.resize(width, 820, mobile=width < 500)
+                assert await tab.eval(SERIOUS) == [], (asks, colours, width)
+                assert await tab.eval("document.documentElement.scrollWidth") == width
+                if not asks:
+                    assert await tab.eval(COLOURS) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"], colours

@@ -85,7 +85,7 @@ class WeChatRig(FakeRig):
         return True
 
     def used_handle(self) -> bool:
-        return all(one.context for one in self.server.visible())
+        return bool(shown := self.server.visible()) and all(one.context for one in shown)
 
     def thread(self, topic: int = 0) -> Thread:
         return Thread("wechat", BOT, JANE)

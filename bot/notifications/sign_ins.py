@@ -23,6 +23,7 @@ from channels.base import Channel, Health
 from channels.shared.code_sign_in import as_sign_in
 
 LOOK_SECONDS = 2.0
+IDLE_SECONDS = 60.0  # where no channel signs in by a code: a reload may bring one
 GRACE_SECONDS = 10.0  # signed out for so long: `fawn setup` starts the service before it hands the login over
 KEPT = "sign-in {channel}"  # in place of a channel in what channels keep
 TOLD = "told"
@@ -45,9 +46,12 @@ class SignInWatch:
     async def serve(self) -> None:
         """Look until cancelled."""
         while True:
-            for entry in self._current.config.channels:
-                await self._look(entry.name)
-            await asyncio.sleep(LOOK_SECONDS)
+            names = [entry.name for entry in self._current.config.channels]
+            for name in names:
+                await self._look(name)
+            connected = [self._channel(name) for name in names]
+            is_needed = any(channel is None or as_sign_in(channel) for channel in connected)
+            await asyncio.sleep(LOOK_SECONDS if is_needed else IDLE_SECONDS)
 
     async def _look(self, name: str) -> None:
         channel = as_sign_in(self._channel(name))

@@ -44,6 +44,8 @@ class RemoteSession:
     folder: Path  # of the files that the person sends
     _steps: dict[int, dict[str, Step]] = field(default_factory=dict)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _has_request: bool = False  # that was sent, and has not ended
+    _commands: int = 0  # that were sent, and have no answer
 
     async def converse(self) -> None:
         """Send what the person types and show what happens, until they leave. Raises FawnError."""
@@ -91,9 +93,11 @@ class RemoteSession:
         command = None if typed.files else parse_command_text(typed.text)
         try:
             if command is not None:
+                self._commands += 1
                 await self.fawn.command(self.thread, typed.text.strip())
             else:
                 files = [(each.name, self.folder / each.ref) for each in typed.files]
+                self._has_request = True
                 await self.fawn.post(self.thread, typed.text, files)
                 self.view.set_busy(True)
         except FawnError as error:
@@ -112,7 +116,9 @@ class RemoteSession:
                 await self._finish(data)
             elif name == "entry" and data["run"] is None and data["kind"] == "notice":
                 await self.view.write_reply(FinalReply(_with_options(data["text"], data["questions"])))
-                self._idle.set()
+                self._commands = max(0, self._commands - 1)
+                if not (self._has_request or self._commands):
+                    self._idle.set()
 
     async def _finish(self, run: Json) -> None:
         for file in run["files"]:
@@ -126,6 +132,7 @@ class RemoteSession:
         await self.view.write_reply(final)
         self.view.drop(run["id"])
         self.view.set_busy(False)
+        self._has_request, self._commands = False, 0  # a command may have begun the run, and has no other answer
         self._idle.set()
 
 

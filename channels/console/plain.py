@@ -7,7 +7,7 @@ import codecs
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -167,10 +167,16 @@ def group_messages(lines: Iterable[str]) -> Iterator[str]:
         if parse_command_text(line) is None:
             text.append(line)
             continue
-        yield "\n".join(text).strip()
+        yield from _joined(text)
         yield line
         text = []
-    yield "\n".join(text).strip()
+    yield from _joined(text)
+
+
+def _joined(lines: Sequence[str]) -> Iterator[str]:
+    """Yield lines as one text; blank ones are none."""
+    if text := "\n".join(lines).strip():
+        yield text
 
 
 def progress_lines(block: Block) -> Iterator[str]:

@@ -76,6 +76,15 @@ async def test_chat_speaks_through_a_pipe(start: Start, tmp_path: Path) -> None:
     assert service.rows("SELECT DISTINCT person FROM usage WHERE kind='turn'") == [("telegram:7",)]
 
 
+async def test_commands_through_a_pipe_are_answered_beside_the_request(start: Start, tmp_path: Path) -> None:
+    service, where = await at(start)
+    typed = f"/whoami\n{ask(text='hello there', delay_ms=1000)}\n/whoami\n"
+    code, out, errors = await elsewhere(service, tmp_path / "elsewhere", "chat", *where, stdin=typed.encode())
+    assert code == 0, errors
+    assert "telegram:7" in out or "`7`" in out
+    assert "hello there" in out
+
+
 async def test_what_cannot_be_reached_says_what_to_do(start: Start, tmp_path: Path) -> None:
     service, (flag, address, *_key) = await at(start)
     folder = tmp_path / "elsewhere"

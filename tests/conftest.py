@@ -16,9 +16,11 @@ from hypothesis import settings
 
 from sandbox.disk.removal import remove_tree
 from tests.support.postgres import ENGINE
+from tests.support.run_folder import run_folder
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of what a shell's script starts with `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start obey Ctrl-C again
+run_folder()  # before the workers start: they share it
 os.environ["LC_ALL"] = "C.UTF-8"  # the command line speaks the language of the terminal
 
 settings.register_profile("steady", derandomize=True)

@@ -19,8 +19,8 @@ from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.forked_services import program
-from tests.support.service_process import PROGRAM, Service, ask
+from tests.support.forked_services import PROGRAM, program
+from tests.support.service_process import Service, ask
 from tests.support.terminal import EMPTY, PATIENCE, Terminal
 
 QUESTION = {

@@ -17,8 +17,8 @@ from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.forked_services import program
-from tests.support.service_process import PROGRAM, ask, bash
+from tests.support.forked_services import PROGRAM, program
+from tests.support.service_process import ask, bash
 
 BOB = 77
 

@@ -18,8 +18,8 @@ import yaml
 from bot.cli.exit_codes import TAKEN
 from bot.storage.migrate import migrate_database
 from tests.fakes.server import until
+from tests.support.forked_services import PROGRAM
 from tests.support.ports import free_port
-from tests.support.service_process import PROGRAM
 
 KEY, SECRET = "k" * 40, "the secret of the sender"
 ROUNDS, TOGETHER = 3, 40

@@ -1,22 +1,25 @@
 """Fork services from a process that has loaded the program once.
 
-Loading takes 1.5 s of CPU, and the tests start the service more than a hundred times. A forked service runs the real
-program from `main` on, in its own process and event loop. A test with `forked = False` starts a new interpreter.
+Loading takes 1.5 s of CPU, and the tests start the service and its commands more than two thousand times. A forked one
+runs the real program from `main` on, in its own process and event loop. A test with `forked = False` starts a new
+interpreter; with FAWN_TEST_FORK=0, all tests do.
 
 A program that needs its own terminal or pipes gets them from its caller: `fork_on`, and `program`, a command for shells
 and `subprocess`. It does not outlive its caller.
+
+All workers of a run share one fork server (tests/support/run_folder.py), which has one thread and no event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import gc
 import importlib
 import json
 import os
-import select
+import pkgutil
+import selectors
 import signal
 import socket
 import subprocess
@@ -24,24 +27,36 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
+from tests.support.run_folder import owner_descriptor, run_folder, shared
+
 ROOT = Path(__file__).parents[2]
-CHANNELS = [f"channels.{name}.channel" for name in ("telegram", "slack", "discord", "feishu", "dingtalk")]
-LIBRARIES = ["apscheduler.schedulers.asyncio", "docker", "httpcore2", "openai.resources", "tzlocal", "uvloop"]
-MCP_CLIENT = ["mcp.client", "mcp.client.stdio", "mcp_types"]
-AGENT = ["agent.factory", "agent.tools", *MCP_CLIENT]
-TERMINAL = [
-    "channels.console.channel",
-    "channels.console.tui",
-    "bot.cli.ask",
-    "bot.cli.chat",
-    "bot.cli.run",
-    "bot.cli.setup",
+OWN = ("agent", "bot", "catalogue", "channels", "sandbox")
+NOT_LOADED = frozenset({"agent.models.anthropic"})  # its library takes 1.7 s of CPU, for few tests
+LIBRARIES = [  # what is imported where it is used, in most starts or commands
+    "apscheduler.executors.asyncio",
+    "apscheduler.schedulers.asyncio",
+    "apscheduler.triggers.interval",
+    "cron_descriptor",
+    "cronsim",
+    "docker",
+    "encodings.ascii",
+    "httpcore2",
+    "langchain_core.tracers.stdout",
+    "mcp.client",
+    "mcp.client.stdio",
+    "mcp_types",
+    "openai.resources",
+    "openai.resources.chat.completions.completions",
+    "tzlocal",
+    "uvloop",
 ]
-LOADED = ["bot.__main__", "bot.app", "bot.storage.migrate", *AGENT, *LIBRARIES, *CHANNELS, *TERMINAL]
+FORKS = os.environ.get("FAWN_TEST_FORK") != "0"
+PROGRAM = [sys.executable, "-m", "bot"]
 LAUNCHER = Path(__file__).with_name("forked_program.py")
 
 
@@ -70,6 +85,10 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+Running = Forked | asyncio.subprocess.Process
+_STARTED: list[subprocess.Popen[bytes]] = []  # a server that this process started for all lives on without a warning
+
+
 async def fork(
     arguments: Sequence[str],
     folder: Path,
@@ -77,22 +96,49 @@ async def fork(
     log: Path,
     errors: Path | None = None,
     given: Path = Path(os.devnull),
-) -> Forked:
+) -> Running:
     """Run `fawn arguments` in `folder` with `given` as stdin. Append its output to `log`, or its stderr to `errors`."""
+    if not FORKS:
+        with given.open("rb") as stdin, log.open("ab") as out, (errors or log).open("ab") as err:
+            return await execute(arguments, folder, environment, (stdin.fileno(), out.fileno(), err.fileno()))
     streams = {"given": str(given), "log": str(log), "errors": str(errors or log)}
     return await _request([], arguments=arguments, folder=str(folder), environment=dict(environment), streams=streams)
 
 
 async def fork_on(
     descriptors: Sequence[int], arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
-) -> Forked:
-    """Run `fawn arguments` with these descriptors as stdin, stdout and stderr."""
+) -> Running:
+    """Run `fawn arguments` with these descriptors as stdin, stdout and stderr, in a session of its own."""
+    if not FORKS:
+        return await execute(arguments, folder, environment, descriptors, session=True)
     return await _request(descriptors, arguments=arguments, folder=str(folder), environment=dict(environment))
+
+
+async def execute(
+    arguments: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    descriptors: Sequence[int],
+    *,
+    session: bool = False,
+) -> asyncio.subprocess.Process:
+    """Run `fawn arguments` in a new interpreter."""
+    stdin, out, err = descriptors
+    return await asyncio.create_subprocess_exec(
+        *PROGRAM,
+        *arguments,
+        cwd=folder,
+        env=environment,
+        stdin=stdin,
+        stdout=out,
+        stderr=err,
+        start_new_session=session,
+    )
 
 
 async def _request(descriptors: Sequence[int], **request: object) -> Forked:
     caller = socket.socket(socket.AF_UNIX)
-    caller.connect(await asyncio.to_thread(_nursery))
+    caller.connect(await asyncio.to_thread(_fork_server))
     if descriptors:
         socket.send_fds(caller, [b"\n"], descriptors)
     caller.setblocking(False)
@@ -103,7 +149,7 @@ async def _request(descriptors: Sequence[int], **request: object) -> Forked:
 
 def program() -> list[str]:
     """Return a command that is `fawn`, with the stdin, stdout and stderr of the process that runs it."""
-    return [sys.executable, "-I", "-S", str(LAUNCHER), _nursery()]
+    return [sys.executable, "-I", "-S", str(LAUNCHER), _fork_server()] if FORKS else PROGRAM
 
 
 async def run_forked(
@@ -118,87 +164,153 @@ async def run_forked(
             async with asyncio.timeout(60):
                 code = await process.wait()
         finally:
-            process.kill()
+            if process.returncode is None:
+                process.kill()
         return code, out.read_text(), errors.read_text()
 
 
-@cache
-def _nursery() -> str:
-    """Return the address of this process's fork server, which ends with it."""
-    scratch = tempfile.TemporaryDirectory(prefix="fawn-test-")
-    address = f"{scratch.name}/nursery"
-    command = [sys.executable, "-m", "tests.support.forked_services", address]
+def _fork_server() -> str:
+    """Return the address of this run's fork server."""
+    return shared("forks", _start_server)
+
+
+def _start_server() -> str:
+    address = str(run_folder() / "forks")
     process = subprocess.Popen(  # ctrl-C is for the tests: the starter of a service ends it
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        [sys.executable, "-m", "tests.support.forked_services", address],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
-    assert process.stdin
     assert process.stdout
-    atexit.register(scratch.cleanup)
-    atexit.register(process.wait)
-    atexit.register(process.stdin.close)
     assert process.stdout.readline() == b"ready\n"
     process.stdout.close()
+    _STARTED.append(process)
     return address
 
 
-# ------------------------------------------------------------ the nursery's own process
+# ------------------------------------------------------------ the fork server's own process
+
+
+@dataclass(slots=True)
+class Caller:
+    """A connection, with what it has asked for."""
+
+    connection: socket.socket
+    said: bytes = b""
+    descriptors: list[int] = field(default_factory=list)
+    pid: int = 0
+
+
+class ForkServer:
+    """Forks programs, one after the other, and tells each caller the pid and the exit status of its own."""
+
+    def __init__(self, listener: socket.socket, owner: int) -> None:
+        self._listener = listener
+        self._owned = True
+        self._poll = selectors.PollSelector()  # epoll would be one more descriptor in each fork
+        self._poll.register(listener, selectors.EVENT_READ, self._accept)
+        self._poll.register(owner, selectors.EVENT_READ, self._end)
+
+    def run(self) -> None:
+        """Serve until the owner of the run has ended."""
+        while self._owned:
+            key, _ = self._poll.select()[0]  # one at a time: it may close another one
+            key.data()
+
+    def _end(self) -> None:
+        self._owned = False
+
+    def _accept(self) -> None:
+        caller = Caller(self._listener.accept()[0])
+        self._poll.register(caller.connection, selectors.EVENT_READ, partial(self._read, caller))
+
+    def _read(self, caller: Caller) -> None:
+        try:
+            more, descriptors, _, _ = socket.recv_fds(caller.connection, 65536, 3)
+        except ConnectionResetError:
+            more, descriptors = b"", []
+        caller.said += more
+        caller.descriptors += descriptors
+        if not more:
+            self._poll.unregister(caller.connection)
+            if caller.pid and caller.descriptors:  # the program does not outlive it
+                os.kill(caller.pid, signal.SIGKILL)
+            elif not caller.pid:
+                caller.connection.close()
+        elif caller.said.strip() and caller.said.endswith(b"\n"):
+            self._fork(caller)
+
+    def _fork(self, caller: Caller) -> None:
+        assert threading.active_count() == 1, "a thread would be lost in a fork"
+        request = json.loads(caller.said)
+        caller.pid = os.fork()
+        if caller.pid == 0:
+            for key in [*self._poll.get_map().values()]:
+                if isinstance(key.fileobj, socket.socket):
+                    key.fileobj.close()
+                else:
+                    os.close(key.fd)
+            os._exit(serve(caller.descriptors, **request))
+        for number in caller.descriptors:
+            os.close(number)
+        ending = os.pidfd_open(caller.pid)
+        self._poll.register(ending, selectors.EVENT_READ, partial(self._reap, caller, ending))
+        _tell(caller, caller.pid)
+
+    def _reap(self, caller: Caller, ending: int) -> None:
+        self._poll.unregister(ending)
+        os.close(ending)
+        if caller.connection in self._poll.get_map():
+            self._poll.unregister(caller.connection)
+        _, status = os.waitpid(caller.pid, 0)
+        _tell(caller, os.waitstatus_to_exitcode(status))
+        caller.connection.close()
+
+
+def _tell(caller: Caller, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has gone
+        caller.connection.sendall(b"%d\n" % number)
 
 
 def main(address: str) -> None:
-    """Fork services on request until stdin closes."""
+    """Fork programs on request until this run of the tests ends."""
+    owner = owner_descriptor()
     load_program()
+    make_schemas()
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the attendants are not awaited
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
         os.write(1, b"ready\n")
-        while listener.fileno() in select.select([listener.fileno(), 0], [], [])[0]:
-            caller, _ = listener.accept()
-            assert threading.active_count() == 1, "a thread would be lost in a fork"
-            if os.fork() == 0:
-                listener.close()
-                attend(caller)
-            caller.close()
+        ForkServer(listener, owner).run()
 
 
 def load_program() -> None:
     """Import what a service uses, and make the parsers of its configuration."""
-    for name in LOADED:
+    for name in [*own_modules(), *LIBRARIES]:
         importlib.import_module(name)
-    importlib.import_module("bot.config.loader").load_config(ROOT / "config.yaml", {}, accounts=False)
+    config = importlib.import_module("bot.config.loader").load_config(ROOT / "config.yaml", {}, accounts=False)
+    importlib.import_module("bot.config.loader").secret_texts(config)  # the abstract classes know its types then
 
 
-def attend(caller: socket.socket) -> None:
-    """Fork the service, report its pid, wait for its end, report its exit status. Never returns."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    said, descriptors, _, _ = socket.recv_fds(caller, 65536, 3)
-    while not said.strip() or not said.endswith(b"\n"):
-        if not (more := caller.recv(65536)):
-            os._exit(1)  # the caller has gone
-        said += more
-    request = json.loads(said)
-    pid = os.fork()
-    if pid == 0:
-        caller.close()
-        os._exit(serve(descriptors, **request))
-    for number in descriptors:
-        os.close(number)
-    caller.sendall(b"%d\n" % pid)
-    if descriptors:
-        end_with_caller(pid, caller)
-    _, status = os.waitpid(pid, 0)
-    with contextlib.suppress(BrokenPipeError):  # the caller has gone
-        caller.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
-    os._exit(0)
+def own_modules() -> Iterator[str]:
+    """Return the names of the program's modules."""
+    for top in OWN:
+        for module in pkgutil.walk_packages([str(ROOT / top)], f"{top}."):
+            if module.name not in NOT_LOADED:
+                yield module.name
 
 
-def end_with_caller(pid: int, caller: socket.socket) -> None:
-    """Wait until a program has ended; kill it when its caller is gone."""
-    ending = os.pidfd_open(pid)
-    if ending not in select.select([ending, caller.fileno()], [], [])[0]:
-        os.kill(pid, signal.SIGKILL)
-    os.close(ending)
+def make_schemas() -> None:
+    """Make the schemas of the tools that are always the same, which a service does in its first turn."""
+    from agent.tools.tool import AgentTool
+
+    for name in [name for name in sys.modules if name.startswith("agent.")]:
+        for value in vars(sys.modules[name]).values():
+            if isinstance(value, AgentTool):
+                assert value.json_schema
 
 
 def serve(

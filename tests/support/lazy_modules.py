@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from types import ModuleType
+import importlib
+from typing import Any
 
 
-def lazy_module(name: str) -> ModuleType:
-    """Return a module that is loaded when one of its names is read (docs.python.org/3/library/importlib.html)."""
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.find_spec(name)
-    assert spec
-    assert spec.loader
-    spec.loader = importlib.util.LazyLoader(spec.loader)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+class LazyModule:
+    """A module that is imported when one of its public names is read.
+
+    pytest reads private names of whatever a test file has at its top (`_mock_name`, `__wrapped__`), so they do not
+    count. `importlib.util.LazyLoader` would load the module for them.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(importlib.import_module(self._name), name)
+
+
+def lazy_module(name: str) -> Any:
+    """Return a module that is imported with its first use."""
+    return LazyModule(name)

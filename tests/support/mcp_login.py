@@ -7,7 +7,8 @@ from pathlib import Path
 
 import httpx2
 
-from tests.support.service_process import PROGRAM, Service
+from tests.support.forked_services import PROGRAM
+from tests.support.service_process import Service
 
 
 class Login:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,10 @@ from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.telegram_world import Shown
-from tests.support.forked_services import ROOT, Forked, fork, run_forked
+from tests.support.forked_services import ROOT, Running, execute, fork, run_forked
 from tests.support.postgres import ENGINE, database_of
 from tests.support.rehearsed_database import stored_rows
 
-PROGRAM = [sys.executable, "-m", "bot"]
 UNPACED = {"per_chat": 100.0, "burst": 100, "per_group": 6000.0, "overall": 1000.0}  # the fake has no limits
 PACED = {"per_chat": 1.0, "burst": 2, "per_group": 20.0, "overall": 30.0}  # the defaults, for tests about live replies
 
@@ -41,7 +39,7 @@ class Service:
         self.telegram = telegram
         self.model = model
         self.more_environment: Mapping[str, str] = {}
-        self.process: asyncio.subprocess.Process | Forked | None = None
+        self.process: Running | None = None
         self.configure(settings)
 
     def configure(self, settings: Mapping[str, Any]) -> None:
@@ -85,21 +83,14 @@ class Service:
         await until(lambda: self.telegram.poll_count() > polls or self._ended(), what="the first getUpdates")
         assert not self._ended(), self.log()
 
-    async def spawn(self, *arguments: str) -> asyncio.subprocess.Process | Forked:
+    async def spawn(self, *arguments: str) -> Running:
         """Start the program with these arguments; append its output to the log."""
         if self.forked:
             self.process = await fork(arguments, self.folder, self.environment(), self.folder / "log")
             return self.process
-        with (self.folder / "log").open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *PROGRAM,
-                *arguments,
-                cwd=self.folder,
-                env=self.environment(),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        with (self.folder / "log").open("ab") as log, Path(os.devnull).open("rb") as nothing:
+            descriptors = (nothing.fileno(), log.fileno(), log.fileno())
+            self.process = await execute(arguments, self.folder, self.environment(), descriptors)
         return self.process
 
     def environment(self) -> dict[str, str]:

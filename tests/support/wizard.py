@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from tests.support.forked_services import Forked, fork_on
+from tests.support.forked_services import Running, fork_on
 from tests.support.service_process import Service
 
 PATIENCE_SECONDS = 60.0
@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 60.0
 class Wizard:
     """`fawn setup …` on a pseudo-terminal."""
 
-    def __init__(self, screen: int, process: Forked) -> None:
+    def __init__(self, screen: int, process: Running) -> None:
         self.screen, self.process = screen, process
         self.text = self.seen = ""
 

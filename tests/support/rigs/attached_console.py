@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.messages import Thread
-from tests.support.forked_services import Forked, fork
+from tests.support.forked_services import Running, fork
 from tests.support.rigs.console import ConsoleRig
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class AttachedConsoleRig(ConsoleRig):
         self._keys_path, self._screen_path = folder / "keys", folder / "screen"
         os.mkfifo(self._keys_path)
         self._fifo = os.open(self._keys_path, os.O_RDWR)  # so that a console finds no end of its input
-        self._process: Forked | None = None
+        self._process: Running | None = None
 
     async def attach(self, service: Service) -> None:
         """Open a console. The one before ends with its service."""

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,14 @@ FAKES = Path(__file__).parents[2] / "fakes"
 MAX_STALL_SECONDS = 0.4  # of the processor, so that a busy machine does not count
 MAX_GROWTH_BYTES = 150 << 20
 NOTIFICATIONS = 10_000  # over HTTP
-PACKED = gzip.compress(b" " * (64 << 20))
 
 Connect = Callable[[McpServerSettings], McpConnection]
+
+
+@cache
+def packed() -> bytes:
+    """Return 64 MB in a few bytes; made by the tests that need it, not in every worker that collects them."""
+    return gzip.compress(b" " * (64 << 20))
 
 
 class Strain:
@@ -187,7 +193,7 @@ class HttpFlood(McpHttpServer):
         if name.startswith("values"):
             return [start, b'{"jsonrpc": "2.0", "id": 1, "result": {"a": [', b"[]," * 1_000_000, b"[]]}}\n\n"]
         if name.startswith("packed"):
-            return [PACKED]
+            return [packed()]
         note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
         event = b"data: " + json.dumps(note).encode() + b"\n\n"
         return [event * NOTIFICATIONS, start + json.dumps(answer).encode() + b"\n\n"]
@@ -195,6 +201,7 @@ class HttpFlood(McpHttpServer):
 
 @pytest.fixture
 async def flood() -> AsyncIterator[HttpFlood]:
+    packed()  # before anything is measured
     async with HttpFlood() as server:
         yield server
 

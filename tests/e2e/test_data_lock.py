@@ -14,7 +14,7 @@ from tests.e2e.test_console import terminals as terminals
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.forked_services import Forked, fork
+from tests.support.forked_services import Running, fork
 from tests.support.service_process import Service, ask
 
 WAITS = "data_dir.waits"
@@ -30,7 +30,7 @@ def service(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> Service
 class Asked:
     """`fawn ask` as a process that has begun."""
 
-    def __init__(self, service: Service, process: Forked, number: int) -> None:
+    def __init__(self, service: Service, process: Running, number: int) -> None:
         self.process = process
         self._folder, self._number = service.folder, number
 

@@ -17,7 +17,7 @@ ROLE_PERSON = "substr(subject, instr(subject, '/')+1)"  # of a role of a person
 QUARTER = "CAST(at/900 AS INTEGER)"  # the quarter of an hour of a row; PostgreSQL would round it
 FULL_TEXT_MATCH = "memory_index MATCH :query"
 FULL_TEXT_SCORE = "-bm25(memory_index, 1.0, 0.5, 0.2, 0.0)"  # its columns text, before, after, audience
-MERGE_PAGES = "INSERT INTO memory_index(memory_index, rank) VALUES ('merge', :pages)"  # only SQLite's index has pages
+MERGE_PAGES = "(memory_index, rank) VALUES ('merge', :pages)"  # what makes SQLite's index smaller, inserted into it
 FOR_UPDATE = " /* locked */"  # the rows that a unit reads and then changes, until its transaction ends
 SKIP_LOCKED = " /* unless locked */"  # without rows that another process claims at this moment
 EXTRA = "/* PostgreSQL */ "  # begins a statement that SQLite leaves out: there, each transaction is alone
@@ -33,7 +33,7 @@ POSTGRESQL: Mapping[str, str] = {
     QUARTER: "floor(at/900)",
     FULL_TEXT_MATCH: "words @@ fawn_query(:query)",
     FULL_TEXT_SCORE: "fawn_score(words, (SELECT fawn_weights(:query)))",
-    MERGE_PAGES: "SELECT :pages",
+    f"INSERT INTO memory_index{MERGE_PAGES}": "SELECT :pages",
     "total_changes()": "0",
     LOCK_AUDIT: "SELECT pg_advisory_xact_lock(1178686318)",
     EXTRA: "",

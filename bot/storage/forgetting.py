@@ -42,9 +42,9 @@ _RUN_OF_KEY = re.compile(r"(?:ask|run):(\d+)")
 _CONVERSATIONS = """WITH RECURSIVE found(key) AS (SELECT min(conversation) FROM inbox WHERE author=:author UNION ALL
     SELECT (SELECT min(conversation) FROM inbox WHERE author=:author AND conversation>found.key) FROM found
     WHERE found.key IS NOT NULL) SELECT key FROM found WHERE key IS NOT NULL"""  # one seek each, not one a message
-_OWN_ENTRIES = "SELECT id FROM transcript WHERE conversation=:key AND author=:person LIMIT :limit"
+_OWN_ENTRIES = f"SELECT {ROW_ID} FROM transcript WHERE conversation=:key AND author=:person LIMIT :limit"
 _ANSWERS = (
-    "SELECT t.id FROM runs r JOIN transcript t ON t.conversation=r.conversation AND t.author='' AND t.run=r.id"
+    f"SELECT t.{ROW_ID} FROM runs r JOIN transcript t ON t.conversation=r.conversation AND t.author='' AND t.run=r.id"
     " WHERE r.conversation=:key AND r.requester=:person LIMIT :limit"
 )
 _WHOLE = ("transcript", "calls", "outputs", "questions", "quoted")  # tables of which a private conversation loses all

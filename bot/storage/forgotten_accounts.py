@@ -75,7 +75,7 @@ def merge_index(execute: Execute, *, limit: int) -> int:
 
 def _merge(execute: Execute, pages: int) -> bool:  # https://www.sqlite.org/fts5.html, "The 'merge' command"
     [before] = execute("SELECT total_changes() AS n", {})
-    execute(MERGE_PAGES, {"pages": pages})
+    execute(f"INSERT INTO memory_index{MERGE_PAGES}", {"pages": pages})
     [after] = execute("SELECT total_changes() AS n", {})
     return int(after["n"]) - int(before["n"]) >= 2
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
-from bot.storage import audit, budgets, conversations, inbox, jobs, usage
+from bot.storage import audit, budgets, conversations, forgetting, inbox, jobs, usage
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.budgets import CounterKey
 from bot.storage.data_lock import DatabaseInUse
 from bot.storage.database import Database, Execute, StatementError, StorageError
+from bot.storage.dialect import MERGE_PAGES
 from bot.storage.migrate import NewerSchema
 from tests.support.postgres import database_of, need_postgres
 
@@ -258,3 +259,18 @@ async def test_time_is_cut_into_quarters_and_not_rounded(prepared: str) -> None:
             )
         found = usage.spent_by_time(one.execute, "person", "telegram:42", 0.0)
         assert sorted(at for at, _ in found) == [900.0, 1800.0]
+
+
+async def test_what_a_person_said_is_deleted_in_steps_by_where_it_is_stored(prepared: str) -> None:
+    entry = (
+        "INSERT INTO transcript(conversation, run, item, kind, author, name, text, state, at)"
+        " VALUES ('c', 1, :item, 'text', :author, '', 'secret', '', 1.0)"
+    )
+    values = {"key": "c", "person": "42", "limit": 2}
+    with session(prepared) as one:
+        for number in range(5):
+            one.execute(entry, {"item": f"i{number}", "author": "42" if number < 3 else "7"})
+        one.commit()
+        assert [forgetting._delete_entries(one.execute, values, private=False) for _ in range(3)] == [2, 1, 0]
+        assert len(one.execute("SELECT 1 FROM transcript")) == 2
+        one.execute(f"INSERT INTO memory_index{MERGE_PAGES}", {"pages": 1})

@@ -290,7 +290,12 @@ def main(address: str) -> None:
 def load_program() -> None:
     """Import what a service uses, and make the parsers of its configuration."""
     for name in [*own_modules(), *LIBRARIES]:
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as missing:
+            if (missing.name or "").partition(".")[0] in OWN:
+                raise
+            # an extra that is not installed: what needs it says so where it is used
     config = importlib.import_module("bot.config.loader").load_config(ROOT / "config.yaml", {}, accounts=False)
     importlib.import_module("bot.config.loader").secret_texts(config)  # the abstract classes know its types then
 

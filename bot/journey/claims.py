@@ -17,10 +17,10 @@ from agent.context import Answer
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
 from bot.journey import questions
-from bot.journey.addressing import is_own, own_conversation, quote_waiting
+from bot.journey.addressing import own_conversation
+from bot.journey.brought_posts import bring_side_posts
 from bot.journey.bundles import bundle_key, merge_bundles
 from bot.journey.claimed_run import ClaimedRun, RunEnding
-from bot.journey.exposure import inherit_exposure
 from bot.journey.questions import Bound
 from bot.rights.access import AccessPolicy
 from bot.rights.work_rights import affordable_rows, drop_unpermitted, hold_back
@@ -32,7 +32,6 @@ from bot.storage import (
     inbox,
     languages,
     outbox,
-    quoted,
     reply_handles,
     run_steps,
     runs,
@@ -46,7 +45,6 @@ from bot.storage.database import Execute, StorageError, engine_savepoint, savepo
 from bot.storage.inbox import InboxRow
 from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
-from bot.storage.side_posts import has_side_posts, is_beside, take_side_posts, to_quote
 from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
@@ -261,33 +259,7 @@ def start_run(
     run = runs.create_run(execute, taken[0].id, row.key, first, state, now, people)
     for each in taken:
         inbox.take_row(execute, each.id, run.id)
-    return _claimed_run(execute, access, row, run, _bring_side_posts(execute, row, taken))
-
-
-def _bring_side_posts(execute: Execute, row: ConversationRow, taken: Sequence[InboxRow]) -> Sequence[InboxRow]:
-    """Let the first message of a run bring what was posted beside its conversation: the row keeps it, and the state.
-
-    An approval takes no words, so what answers one brings nothing.
-    """
-    has_owner = is_own(row.key)
-    if not has_owner and (is_beside(row.key) or not has_side_posts(execute, row.thread, row.key)):
-        return taken
-    approved = {
-        question.answer_key
-        for question in stored_questions.unresolved_questions(execute, row.key)
-        if question.kind == QuestionKind.APPROVE
-    }
-    first = next((each for each in taken if each.kind == Kind.CHAT and each.key not in approved), None)
-    if first is None:
-        return taken
-    posts = () if is_beside(row.key) else take_side_posts(execute, row.thread, row.key)
-    message = replace(first.message, quotes=(*map(to_quote, posts), *first.message.quotes))
-    message = quote_waiting(execute, row, message) if has_owner else message
-    inbox.replace_message(execute, first.id, message)
-    quoted.record_quotes(execute, message, row.key)
-    for source in dict.fromkeys(post.conversation for post in posts):
-        inherit_exposure(execute, source, row.key)
-    return [replace(each, payload=message.dump()) if each is first else each for each in taken]
+    return _claimed_run(execute, access, row, run, bring_side_posts(execute, row, taken))
 
 
 def _claimed_run(

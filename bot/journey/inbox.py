@@ -24,6 +24,7 @@ from bot.journey import bot_turns, claims, questions
 from bot.journey.addressing import Addressed, AnswerElsewhere, address_text, conversation_of_answer, hold
 from bot.journey.changed_messages import Stopped, apply_change
 from bot.journey.claimed_run import ClaimedRun
+from bot.journey.feedback import store_feedback
 from bot.journey.ignored import MAY_NOT_TALK, NOT_ADDRESSED, describe_ignored, overhear, refusal_reason
 from bot.rights import strangers
 from bot.rights.rates import ToolAndMessageRates
@@ -32,12 +33,10 @@ from bot.service.reply_handles import keep_handle
 from bot.storage import (
     audit,
     conversations,
-    feedback,
     inbox,
     languages,
     outbox,
     people,
-    runs,
     sent_messages,
     watermarks,
 )
@@ -227,11 +226,10 @@ class Inbox:
         if event.kind is Kind.TITLE:
             return self._store_title(execute, event, now)
         if event.kind in (Kind.FEEDBACK, Kind.FEEDBACK_REMOVED):
-            run = sent_messages.run_of_message(execute, event.thread, event.reply_to)
-            disliked = event.kind is Kind.FEEDBACK and event.text == "down"
-            if run is None or not disliked or not runs.is_open(execute, run):
-                return self._store_feedback(execute, event, run)
-            event = replace(event, kind=Kind.COMMAND, text="stop")  # the answer is still being written
+            taken = store_feedback(execute, self._current.access, event)
+            if not isinstance(taken, Message):
+                return taken
+            event = taken
         if _was_ignored(execute, event):
             return Receipt.IGNORED
         if not self._is_addressed(execute, event):
@@ -322,19 +320,6 @@ class Inbox:
         if event.private:  # the name of a new topic comes before its first message
             conversations.current_conversation(execute, event.thread, now)
         conversations.replace_title(execute, event.thread, event.text)
-        return Receipt.ACCEPTED
-
-    def _store_feedback(self, execute: Execute, event: Message, run: int | None) -> Receipt:
-        """Record what a person thinks of the answer of a run."""
-        if run is None or not self._current.access.may_enter(execute, event):
-            return Receipt.IGNORED
-        record = feedback.record_feedback if event.kind is Kind.FEEDBACK else feedback.remove_feedback
-        record(execute, run, event.author, event.text, event.time)
-        what = {"value": event.text if event.text in feedback.VALUES else ""}
-        result = "given" if event.kind is Kind.FEEDBACK else "taken back"
-        audit.record(
-            execute, AuditEvent(AuditKind.FEEDBACK, event.thread, event.author.id, run=run, what=what, result=result)
-        )
         return Receipt.ACCEPTED
 
     def _store_message(self, execute: Execute, message: Message, conversation: str, now: float) -> Receipt:

@@ -1,0 +1,43 @@
+"""Let a run know what was posted beside its conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from agent.messages import Kind
+from bot.journey.addressing import is_own, quote_waiting
+from bot.journey.exposure import inherit_exposure
+from bot.storage import inbox, quoted
+from bot.storage import questions as stored_questions
+from bot.storage.conversations import ConversationRow
+from bot.storage.database import Execute
+from bot.storage.inbox import InboxRow
+from bot.storage.side_posts import has_side_posts, is_beside, take_side_posts, to_quote
+from bot.storage.states import QuestionKind
+
+
+def bring_side_posts(execute: Execute, row: ConversationRow, taken: Sequence[InboxRow]) -> Sequence[InboxRow]:
+    """Let the first message of a run bring what was posted beside its conversation: the row keeps it, and the state.
+
+    An approval takes no words, so what answers one brings nothing.
+    """
+    has_owner = is_own(row.key)
+    if not has_owner and (is_beside(row.key) or not has_side_posts(execute, row.thread, row.key)):
+        return taken
+    approved = {
+        question.answer_key
+        for question in stored_questions.unresolved_questions(execute, row.key)
+        if question.kind == QuestionKind.APPROVE
+    }
+    first = next((each for each in taken if each.kind == Kind.CHAT and each.key not in approved), None)
+    if first is None:
+        return taken
+    posts = () if is_beside(row.key) else take_side_posts(execute, row.thread, row.key)
+    message = replace(first.message, quotes=(*map(to_quote, posts), *first.message.quotes))
+    message = quote_waiting(execute, row, message) if has_owner else message
+    inbox.replace_message(execute, first.id, message)
+    quoted.record_quotes(execute, message, row.key)
+    for source in dict.fromkeys(post.conversation for post in posts):
+        inherit_exposure(execute, source, row.key)
+    return [replace(each, payload=message.dump()) if each is first else each for each in taken]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bot.admin.operations import Answer, NotFound, Operations
-from bot.admin.service_client import NotRunning, await_service, call_service
+from bot.admin.service_client import START_SECONDS, NotRunning, await_service, call_service
 from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.parser import USAGE
 from bot.config.schema import Config
@@ -63,12 +64,18 @@ async def ask_service(config: Config, operation: str, arguments: dict[str, Any])
 
 
 async def _ask_or_run(config: Config, operation: str, arguments: dict[str, Any]) -> Answer:
-    try:
-        return await call_service(config.data_dir, operation, arguments)
-    except NotRunning:
-        if await asyncio.to_thread(await_service, config.data_dir):  # it was starting, or another command has ended
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
             return await call_service(config.data_dir, operation, arguments)
-        return await _run_directly(config, operation, arguments)
+        except NotRunning:
+            if await asyncio.to_thread(await_service, config.data_dir):  # it was starting
+                return await call_service(config.data_dir, operation, arguments)
+        try:
+            return await _run_directly(config, operation, arguments)
+        except DataDirLocked:  # a service, or another command, was faster: nothing was done yet
+            if time.monotonic() > end:
+                raise
 
 
 def note_command(config: Config, name: str) -> None:

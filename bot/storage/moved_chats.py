@@ -59,6 +59,7 @@ KEPT = {
     "heard.chat": "how far the old chat was read",
     "heard.workspace": "the same",
     "heard.topic": "the same",
+    "reply_handles.chat": "no platform that moves chats gives handles",
     "gaps.workspace": "no chat",
     "people.thread": "a direct chat",
     "audit_names.name": "where something happened then",

@@ -76,16 +76,18 @@ async def test_settings_written_as_the_readme_says_survive_a_pull_and_a_start(tm
     assert "ok    configuration: config.yaml, config.local.yaml" in (await fawn(mine, "check"))[1]
 
 
-def version_before(folder: Path) -> tuple[Path, str]:
-    """Return a folder with the program without its latest migration, as the version before it, and its revision."""
-    old = folder / "old"
+def version_after(folder: Path) -> tuple[Path, str]:
+    """Return a folder with the program with one migration more, as the version after it, and its revision."""
+    new = folder / "new"
     for name in ("agent", "bot", "catalogue", "channels", "fawn", "sandbox", "skills"):
-        shutil.copytree(ROOT / name, old / name, ignore=shutil.ignore_patterns("__pycache__", "public"))
-    versions = old / "bot" / "storage" / "migrations" / "versions"
-    latest = next(versions.glob(f"{migrate.head_revision()}_*.py"))
-    [before] = re.findall(r'down_revision = "(\d+)"', latest.read_text("utf-8"))
-    latest.unlink()
-    return old, before
+        shutil.copytree(ROOT / name, new / name, ignore=shutil.ignore_patterns("__pycache__", "public"))
+    after, head = "9999", migrate.head_revision()
+    (new / "bot" / "storage" / "migrations" / "versions" / f"{after}_later.py").write_text(
+        f'''"""later: a table"""\n\nimport sqlalchemy as sa\nfrom alembic import op\n\nrevision = "{after}"\n'''
+        f'''down_revision = "{head}"\n\n\ndef upgrade() -> None:\n'''
+        """    op.create_table("later", sa.Column("name", sa.Text(), primary_key=True))\n"""
+    )
+    return new, after
 
 
 async def run_version(program: Path, folder: Path, *words: str) -> tuple[int, str]:
@@ -157,34 +159,32 @@ def revision_of(data: Path) -> str:
 @pytest.mark.slow
 async def test_an_upgrade_is_taken_back_as_the_docs_say(tmp_path: Path) -> None:
     """Back up with the old version, upgrade, and go back: the old version refuses the newer data, and restores."""
-    old, before = version_before(tmp_path)
+    new, after = version_after(tmp_path)
+    before = migrate.head_revision()
     data = tmp_path / "data"
     (tmp_path / "config.yaml").write_text(f"config_version: 1\ndata_dir: {data}\nsandbox: {{provider: none}}\n")
-    shutil.copytree(migrate.VERSIONS_DIR.parent, tmp_path / "chain" / "migrations")
-    migrate.upgrade_schema(tmp_path / "fawn.db", tmp_path / "chain" / "migrations" / "versions", before)
-    data.mkdir(mode=0o700)
-    (tmp_path / "fawn.db").rename(data / "fawn.db")
+    code, text = await run_version(ROOT, tmp_path, "ask", "hello")
+    assert code == 0, text
     (data / "threads" / "one" / "workspace").mkdir(parents=True)
     (data / "threads" / "one" / "workspace" / "notes").write_text("kept")
 
+    code, text = await run_version(ROOT, tmp_path, "backup", "before.tar.gz")
+    assert code == 0, text
     assert revision_of(data) == before
-    code, text = await run_version(old, tmp_path, "backup", "before.tar.gz")
-    assert code == 0, text
-    assert revision_of(data) == before, "the old version changes nothing"
 
-    code, text = await run_version(ROOT, tmp_path, "ask", "hello")
+    code, text = await run_version(new, tmp_path, "ask", "hello")
     assert code == 0, text
-    assert revision_of(data) == migrate.head_revision()
+    assert revision_of(data) == after
 
     for words in (["ask", "hello"], ["dead", "list"]):
-        code, text = await run_version(old, tmp_path, *words)
+        code, text = await run_version(ROOT, tmp_path, *words)
         assert code != 0
         assert "A newer version of Fawn wrote this database: install that version again, or restore a backup" in text
 
     data.rename(tmp_path / "newer")
-    code, text = await run_version(old, tmp_path, "restore", "before.tar.gz")
+    code, text = await run_version(ROOT, tmp_path, "restore", "before.tar.gz")
     assert code == 0, text
     assert revision_of(data) == before
     assert (data / "threads" / "one" / "workspace" / "notes").read_text() == "kept"
-    code, text = await run_version(old, tmp_path, "dead", "list")
+    code, text = await run_version(ROOT, tmp_path, "dead", "list")
     assert code == 0, text

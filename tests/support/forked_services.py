@@ -175,16 +175,18 @@ def _fork_server() -> str:
 
 
 def _start_server() -> str:
-    address = str(run_folder() / "forks")
-    process = subprocess.Popen(  # ctrl-C is for the tests: the starter of a service ends it
-        [sys.executable, "-m", "tests.support.forked_services", address],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
+    address, log = str(run_folder() / "forks"), run_folder() / "forks.log"
+    with log.open("ab") as errors:  # not the caller's: who reads a pipe to its end would wait for the server
+        process = subprocess.Popen(  # ctrl-C is for the tests: the starter of a service ends it
+            [sys.executable, "-m", "tests.support.forked_services", address],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
     assert process.stdout
-    assert process.stdout.readline() == b"ready\n"
+    assert process.stdout.readline() == b"ready\n", log.read_text("utf-8", "replace")
     process.stdout.close()
     _STARTED.append(process)
     return address

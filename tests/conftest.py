@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from sandbox.disk.removal import remove_tree
 from tests.support.postgres import ENGINE
@@ -20,10 +20,14 @@ from tests.support.run_folder import run_folder
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of what a shell's script starts with `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the programs that tests start obey Ctrl-C again
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as of `nohup`: they end with their terminal again
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 run_folder()  # before the workers start: they share it
 os.environ["LC_ALL"] = "C.UTF-8"  # the command line speaks the language of the terminal
 
-settings.register_profile("steady", derandomize=True)
+settings.register_profile(  # how long an example takes to draw says only how busy the machine is
+    "steady", derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("steady")
 
 

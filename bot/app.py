@@ -194,7 +194,7 @@ class App:
                 group.create_task(runner.serve(), name="commands"),
                 group.create_task(self._engine().run(), name="turns"),
                 group.create_task(self._reloader.serve(), name="reload"),
-                group.create_task(keep_reserve(self.config, self._store), name="reserve"),
+                group.create_task(keep_reserve(self._store), name="reserve"),
                 group.create_task(run_forever("announcements", self._announce_channels), name="announcements"),
             ]
             if self.config.systemd.watchdog_seconds:

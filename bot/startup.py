@@ -104,10 +104,10 @@ async def use_languages(store: Database, current: Current) -> None:
     use_chosen_languages(current.languages.find)
 
 
-async def keep_reserve(config: Config, store: Database) -> None:
+async def keep_reserve(store: Database) -> None:
     """Keep room on the disk for the database, where it is a file."""
-    if not config.database.url:
-        await set_aside({config.data_dir / "fawn.db": store})
+    if store.path:
+        await set_aside({store.path: store})
 
 
 async def open_telemetry(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -12,12 +11,12 @@ from aiohttp import web
 from agent.messages import Thread
 from bot.api import read_models
 from bot.api.caller import Caller, find_caller
-from bot.api.event_hub import EventHub
+from bot.api.event_hub import EventHub, Subscription
 from bot.api.event_json import Position, RunPosition
 from bot.api.event_streams import ENDED, RunEvents, ThreadEvents
 from bot.api.paths import path_number, path_thread
 from bot.feature import Door
-from bot.http.event_stream import EventStream, last_event_id, stream_events
+from bot.http.event_stream import EventStream, last_event_id
 from bot.http.route import HttpProblem, Route
 from bot.http.spec import Query, Spec
 from bot.storage.api_keys import READ
@@ -53,14 +52,12 @@ class EventEndpoints:
         return await self._tell_threads(request, caller, caller.thread(path_thread(request)))
 
     async def _tell_threads(self, request: web.Request, caller: Caller, place: Thread) -> web.StreamResponse:
-        position, woken = _position(request, Position.parse), asyncio.Event()
+        position = _position(request, Position.parse)
 
-        async def tell(stream: EventStream) -> None:
-            with self._hub.subscribe(place, caller, woken) as subscription:
-                await ThreadEvents(self._door, caller, place, stream, subscription, position).run()
+        async def tell(stream: EventStream, subscription: Subscription) -> None:
+            await ThreadEvents(self._door, caller, place, stream, subscription, position).run()
 
-        self._hub.refuse_more(caller)
-        return await stream_events(request, woken, tell)
+        return await self._hub.stream(request, caller, place, tell)
 
     async def _message(self, request: web.Request) -> web.StreamResponse:
         caller = await find_caller(self._door, request, READ)
@@ -83,14 +80,12 @@ class EventEndpoints:
     ) -> web.StreamResponse:
         if last_event_id(request) == ENDED:
             return web.Response(status=204)  # a browser then asks no more
-        position, woken = _position(request, RunPosition.parse), asyncio.Event()
+        position = _position(request, RunPosition.parse)
 
-        async def tell(stream: EventStream) -> None:
-            with self._hub.subscribe(thread, caller, woken) as subscription:
-                await RunEvents(self._door, caller, stream, subscription, run, message, position).send()
+        async def tell(stream: EventStream, subscription: Subscription) -> None:
+            await RunEvents(self._door, caller, stream, subscription, run, message, position).send()
 
-        self._hub.refuse_more(caller)
-        return await stream_events(request, woken, tell)
+        return await self._hub.stream(request, caller, thread, tell)
 
 
 def _events(whose: str, *problems: int) -> Spec:

@@ -6,19 +6,24 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from agent.messages import Thread
 from bot.api.caller import Caller
 from bot.feature import Door
+from bot.http.event_stream import HEARTBEAT, EventStream, stream_events
 from bot.http.route import HttpProblem
 from bot.journey.running_turn import RunningTurn
 from bot.storage.database import Execute, Mark, StorageError
 from bot.storage.wake_ups import Written
 from channels.shared.background import BackgroundTasks
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 log = logging.getLogger(__name__)
 
@@ -54,15 +59,37 @@ class EventHub:
         door.store.follow(self._written)
         door.scheduler.follow(self._begun)
 
-    def refuse_more(self, caller: Caller) -> None:
-        """Raise HttpProblem where the caller has as many streams as a person may have."""
+    async def stream(
+        self,
+        request: web.Request,
+        caller: Caller,
+        place: Thread,
+        tell: Callable[[EventStream, Subscription], Awaitable[None]],
+        *,
+        headers: Mapping[str, str] = {},
+        heartbeat: bytes = HEARTBEAT,
+    ) -> web.StreamResponse:
+        """Begin an answer with events, as `stream_events` does. `tell` sends them, and is woken by what changes.
+
+        Raises HttpProblem where the caller has as many streams as a person may have.
+        """
+        woken = asyncio.Event()
+
+        async def follow(stream: EventStream) -> None:
+            with self.subscribe(place, caller, woken) as subscription:
+                await tell(stream, subscription)
+
+        self._refuse_more(caller)
+        return await stream_events(request, woken, follow, headers=headers, heartbeat=heartbeat)
+
+    def _refuse_more(self, caller: Caller) -> None:
         if self._counts[caller.author.id] >= MAX_STREAMS:
             raise TOO_MANY
 
     @contextmanager
     def subscribe(self, place: Thread, caller: Caller, woken: asyncio.Event) -> Iterator[Subscription]:
         """Tell a stream what changes at a thread, or in all threads of a chat. Raises HttpProblem."""
-        self.refuse_more(caller)
+        self._refuse_more(caller)
         mine = Subscription(str(place), caller, woken)
         if not self._open:
             self._tasks.start(self._check_callers(), name="keys of streams")

@@ -21,7 +21,7 @@ from bot.service.stored_secrets import KeyUnknown, sealer_of
 from bot.storage.data_lock import DatabaseInUse, DataDirLocked, DataLock
 from bot.storage.database import StorageError
 from bot.storage.migrate import DatabaseFault
-from catalogue import _, localized
+from catalogue import N_, _, localized
 from sandbox.disk.folders import ConversationFolders
 
 
@@ -80,20 +80,20 @@ async def _ask_or_run(config: Config, operation: str, arguments: dict[str, Any])
 
 def note_command(config: Config, name: str) -> None:
     """Have a row of the audit say which user of this machine gave a command, where there is an audit."""
-    try:
-        if has_store(config):
-            asyncio.run(ask_service(config, "note", {"command": name}))
-    except (OperationFailed, DatabaseFault) as error:
-        print(_("this command is not in the audit: {error}", error=error), file=sys.stderr)
+    _note(config, "note", {"command": name}, N_("this command is not in the audit: {error}"))
 
 
 def note_drill(config: Config, figures: dict[str, int | str], *, passed: bool) -> None:
     """Have a row of the audit say how a drill went, where there is an audit."""
+    _note(config, "drill.note", {"figures": figures, "passed": passed}, N_("this drill is not in the audit: {error}"))
+
+
+def _note(config: Config, operation: str, arguments: dict[str, Any], failed: str) -> None:
     try:
         if has_store(config):
-            asyncio.run(ask_service(config, "drill.note", {"figures": figures, "passed": passed}))
+            asyncio.run(ask_service(config, operation, arguments))
     except (OperationFailed, DatabaseFault) as error:
-        print(_("this drill is not in the audit: {error}", error=error), file=sys.stderr)
+        print(_(failed, error=error), file=sys.stderr)
 
 
 async def _run_directly(config: Config, operation: str, arguments: dict[str, Any]) -> Answer:

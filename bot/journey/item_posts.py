@@ -1,4 +1,4 @@
-"""The messages of an outbox row, as its reply continues them: what is visible, and the handle to answer by."""
+"""Read the messages of an outbox row, as its reply continues them: what is visible, and the handle to answer by."""
 
 from __future__ import annotations
 

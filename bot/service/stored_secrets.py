@@ -1,4 +1,4 @@
-"""What seals the secrets that are stored, by the section `encryption:`."""
+"""Seal the secrets that are stored, by the section `encryption:`."""
 
 from __future__ import annotations
 
@@ -42,13 +42,8 @@ def seal_anew(execute: Execute, config: Config) -> None:
     """Store every secret under the present key: at a start, so a new key needs nothing else."""
     sealer, count = sealer_of(config), 0
     for channel, person, stored in people.list_push_urls(execute):
-        if not sealer.is_current(stored):
-            try:
-                opened = sealer.open(stored, BARK)
-            except NotOpened as error:
-                log.error("secrets.not_opened what=bark reason=%s", error)  # noqa: TRY400 — the reason is enough
-                continue
-            people.set_push_url(execute, channel, person, sealer.seal(opened, BARK))
+        if not sealer.is_current(stored) and (sealed := _sealed_anew(sealer, stored, BARK)) is not None:
+            people.set_push_url(execute, channel, person, sealed)
             count += 1
     count += _seal_states_anew(execute, sealer) + _seal_handles_anew(execute, sealer)
     folder = TokenFolder(config.data_dir, sealer)
@@ -57,16 +52,21 @@ def seal_anew(execute: Execute, config: Config) -> None:
         log.info("secrets.sealed count=%d encrypted=%s", count, sealer.seals)
 
 
+def _sealed_anew(sealer: Sealer, stored: str, purpose: str, whose: str = "") -> str | None:
+    """Return a secret under the present key; None for one of an unknown key, which the log says."""
+    try:
+        return sealer.seal(sealer.open(stored, purpose), purpose)
+    except NotOpened as error:
+        log.error("secrets.not_opened what=%s%s reason=%s", purpose, whose, error)  # noqa: TRY400 — the reason is enough
+        return None
+
+
 def _seal_states_anew(execute: Execute, sealer: Sealer) -> int:
     """Store what channels keep under the present key, and return how much of it was stored anew."""
     old = [row for row in channel_state.list_state(execute) if not sealer.is_current(row[2])]
     for channel, name, value in old:
-        try:
-            opened = sealer.open(value, CHANNEL)
-        except NotOpened as error:
-            log.error("secrets.not_opened what=channel name=%s reason=%s", channel, error)  # noqa: TRY400 — the reason is enough
-            continue
-        channel_state.write_state(execute, channel, {name: sealer.seal(opened, CHANNEL)})
+        if (sealed := _sealed_anew(sealer, value, CHANNEL, f" name={channel}")) is not None:
+            channel_state.write_state(execute, channel, {name: sealed})
     return len(old)
 
 
@@ -74,12 +74,7 @@ def _seal_handles_anew(execute: Execute, sealer: Sealer) -> int:
     """Store the handles of events under the present key, and return how many; drop those of an unknown key."""
     old = [row for row in reply_handles.list_tokens(execute) if not sealer.is_current(row[2])]
     for chat, message, token in old:
-        try:
-            sealed = sealer.seal(sealer.open(token, HANDLE), HANDLE)
-        except NotOpened as error:
-            log.error("secrets.not_opened what=handle reason=%s", error)  # noqa: TRY400 — the reason is enough
-            sealed = ""
-        reply_handles.replace_token(execute, chat, message, sealed)
+        reply_handles.replace_token(execute, chat, message, _sealed_anew(sealer, token, HANDLE) or "")
     return len(old)
 
 

@@ -1,4 +1,4 @@
-"""How far the audit was pushed to a receiver, which has acknowledged all rows up to there."""
+"""Store how far the audit was pushed to a receiver, which has acknowledged all rows up to there."""
 
 from __future__ import annotations
 

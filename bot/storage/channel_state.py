@@ -1,4 +1,4 @@
-"""What channels keep over restarts, by name: a position in the platform's events, keys of encryption."""
+"""Store what channels keep over restarts, by name: a position in the platform's events, keys of encryption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How models, tools and skills did: sums for each day, without a person and without a place."""
+"""Count how models, tools and skills did: sums for each day, without a person and without a place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was said around the bot in groups whose platform has no history: kept for a while, as context only."""
+"""Store what was said around the bot in groups whose platform has no history: kept for a while, as context only."""
 
 from __future__ import annotations
 

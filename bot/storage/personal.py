@@ -1,4 +1,4 @@
-"""What each table has of people, and when it ends: the one list that retention, `/forget me` and `/export me` read.
+"""Say what each table has of people, and when it ends: the one list that retention, `/forget me` and `/export me` read.
 
 The core declares its tables here, a feature names those of its own in `Feature.personal`.
 """

@@ -84,6 +84,11 @@ class DatabaseServer:
     lock_seconds: float = 5.0  # to wait for a row that another session holds
     owner_seconds: float = LOST_SECONDS  # to wait for the end of a process whose connection was lost
 
+    @property
+    def itself(self) -> Target:
+        """Where the server itself is, past a pooler."""
+        return self.session or self.target
+
 
 class PostgresDatabase(Database):
     """A PostgreSQL database that this process alone works on.
@@ -147,8 +152,7 @@ class PostgresDatabase(Database):
 
         A checkpoint follows where the user may ask for one: without it, the words stay in the log for some minutes.
         """
-        target = self._server.session or self._server.target
-        await asyncio.get_running_loop().run_in_executor(None, _rewrite, target)
+        await asyncio.get_running_loop().run_in_executor(None, _rewrite, self._server.itself)
         return True
 
     async def size(self) -> int:
@@ -303,7 +307,7 @@ def _open(server: DatabaseServer) -> Sessions:
         elif connection.execute("SELECT pg_backend_pid()").fetchone()[0] != connection.info.backend_pid:  # type: ignore[index]  # one row
             raise PoolerFound
         own_database(keeper or connection, server.owner_seconds)
-        prepare_schema(keeper or connection, server.session or server.target)
+        prepare_schema(keeper or connection, server.itself)
     except BaseException as error:
         for each in filter(None, (connection, keeper)):
             each.close()

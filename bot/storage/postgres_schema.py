@@ -26,7 +26,7 @@ from bot.storage.migrate import (
     run_migrations,
 )
 from bot.storage.postgres_session import NamedRow, Target, connect_plainly, execute_on
-from bot.storage.wake_ups import NAMES, TRIGGERS, Written
+from bot.storage.wake_ups import find_triggers
 from catalogue import N_
 
 OLDEST_SERVER = 150_000  # version: unique indexes and functions that the schema needs
@@ -89,9 +89,7 @@ def render_schema() -> str:
 
 def render_triggers() -> Iterator[str]:
     """Yield the statements that make or replace the triggers: each gives the transaction a notice."""
-    for written, table, statements, condition in TRIGGERS:
-        name = f"wake_{written}_{table}_{statements.partition(' ')[0].lower()}"
-        says = NAMES[table] if written is Written.WEB else "''"
+    for name, written, table, statements, condition, says in find_triggers():
         yield (
             f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             f" RAISE NOTICE '{MARK}{written} %', {says}; RETURN NULL; END $$"

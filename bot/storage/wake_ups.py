@@ -1,4 +1,4 @@
-"""Which rows wake which reader: triggers that mark the transaction which writes such rows.
+"""Say which rows wake which reader: triggers that mark the transaction which writes such rows.
 
 A trigger calls `pg_notify(kind, name)`, where the name says more of the row, or nothing. PostgreSQL has this function,
 and `database.py` gives it to SQLite: after the commit, and only then, `Database` wakes who listens to the kind. So a
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import NamedTuple
 
 import aiosqlite
 
@@ -68,12 +69,23 @@ TRIGGERS = (  # the kind, its table, the statements, and when a row of them wake
     (Written.WEB, "transcript", "UPDATE OF text", f"{_POSTED} AND NEW.text<>OLD.text"),
     (Written.WEB, "questions", "UPDATE OF state", "OLD.state<>NEW.state"),
 )
-NAMES = {  # what marks say of rows
+_NAMES = {  # what marks say of rows
     "conversations": "NEW.thread",
     "transcript": "(SELECT thread FROM conversations WHERE key=NEW.conversation)",
     "questions": "(SELECT thread FROM conversations WHERE key=NEW.conversation)",
 }
 TABLES = tuple(dict.fromkeys(table for _, table, _, _ in TRIGGERS))
+
+
+class Trigger(NamedTuple):
+    """What marks a transaction that has written a row. `says` is an expression: what the mark says of the row."""
+
+    name: str
+    written: Written
+    table: str
+    statements: str
+    condition: str
+    says: str
 
 
 async def create_triggers(connection: aiosqlite.Connection) -> None:
@@ -84,11 +96,17 @@ async def create_triggers(connection: aiosqlite.Connection) -> None:
 
 
 def _triggers_of(table: str) -> Iterator[str]:
-    for written, of, statements, condition in TRIGGERS:
+    for name, written, of, statements, condition, says in find_triggers():
         if of == table:
-            name = f"wake_{written}_{table}_{statements.partition(' ')[0].lower()}"
-            says = NAMES[table] if written is Written.WEB else "''"
             yield (
                 f"CREATE TEMP TRIGGER IF NOT EXISTS {name} AFTER {statements} ON {table} WHEN {condition}"
                 f" BEGIN SELECT pg_notify('{written}', {says}); END"
             )
+
+
+def find_triggers() -> Iterator[Trigger]:
+    """Yield the triggers, of which each engine writes its own."""
+    for written, table, statements, condition in TRIGGERS:
+        name = f"wake_{written}_{table}_{statements.partition(' ')[0].lower()}"
+        says = _NAMES[table] if written is Written.WEB else "''"
+        yield Trigger(name, written, table, statements, condition, says)

@@ -69,7 +69,6 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
         self._threads = threads
         self._interactions = interactions
         self._thread = thread
-        self._key = posts.key
         self._posts = posts
         self._to = to
         self._wide: set[str] = set()  # messages that consist of components: they never get a `content` again
@@ -88,7 +87,7 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
             if room < LEAST_PROGRESS_CHARS:
                 parts, room = [*parts, DiscordMessage("")], MAX_PROGRESS_CHARS
             shown = progress.join_latest(lines, min(room, MAX_PROGRESS_CHARS), utf16_length)
-            parts[-1] = replace(parts[-1], progress=shown, command=live_button(view, self._key))
+            parts[-1] = replace(parts[-1], progress=shown, command=live_button(view, self._posts.key))
         return parts
 
     def render_final(self, final: Final) -> list[DiscordMessage]:
@@ -102,7 +101,7 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
                 messages = self._bounded(messages, REST_IN_FILE, as_file=True)
             if messages:
                 fold = _fold(final, summary, messages[-1]) if summary else ""
-                command = "" if ask else final_button(final, self._key)
+                command = "" if ask else final_button(final, self._posts.key)
                 messages[-1], summary = replace(messages[-1], ask=ask, fold=fold, command=command), ""
             parts += messages
         if parts and final.mention and self._thread.workspace != DIRECT_WORKSPACE:
@@ -136,7 +135,7 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
                     return self._note_posted(await self._api.edit_response(token, body))
             except InteractionExpired:
                 log.debug("discord.expired interaction=%s", self._to)  # a normal post follows
-        nonce = post_nonce(self._thread, self._key, index, f"{self._to} {replaced}")
+        nonce = post_nonce(self._thread, self._posts.key, index, f"{self._to} {replaced}")
         body |= {"nonce": nonce, "enforce_nonce": True}
 
         async def send(channel_id: str) -> Any:

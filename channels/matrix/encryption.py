@@ -42,9 +42,7 @@ class RoomEncryption:
         self._state = state
         self._lock = asyncio.Lock()  # one at a time shares keys
         self._members: dict[str, list[str]] = {}  # of each room, until they change
-        self._silent_since: dict[
-            str, float
-        ] = {}  # room → time.monotonic() of the first look that found somebody silent
+        self._silent_since: dict[str, float] = {}  # room → time.monotonic() of the first look at somebody silent
         self.is_signed = False
 
     async def start(self) -> None:

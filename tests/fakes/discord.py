@@ -33,9 +33,8 @@ __all__ = ["BOT", "CHANNEL", "GUILD", "JANE", "MAX", "TOKEN", "Call", "FakeDisco
 
 PREFIX = "/api/v10/"
 PACED = frozenset(["createMessage", "editMessage", "deleteMessage", "createThread", "typing"])
-FREE = frozenset(
-    ["callback", "getOriginal", "editOriginal", "followup"]
-)  # carry their own token, count for no global limit
+# These carry their own token, and count for no global limit.
+FREE = frozenset(["callback", "getOriginal", "editOriginal", "followup"])
 
 
 @dataclass(slots=True)

@@ -83,7 +83,7 @@ def docker_problem() -> str:
     return _problem(probe)
 
 
-def _need(problem: str) -> None:
+def need(problem: str) -> None:
     """Skip the test, or fail it if FAWN_REQUIRE_ENGINES=1 forbids skipping."""
     if problem:
         if os.environ.get("FAWN_REQUIRE_ENGINES") == "1":
@@ -93,29 +93,29 @@ def _need(problem: str) -> None:
 
 def need_program(name: str, package: str) -> None:
     """For tests that run a program of Debian."""
-    _need("" if shutil.which(name) else f"{name} is not there: apt-get install {package}")
+    need("" if shutil.which(name) else f"{name} is not there: apt-get install {package}")
 
 
 def need_module(name: str, how: str) -> Any:
     """Return an optional module for tests that use it."""
-    _need("" if importlib.util.find_spec(name) else f"{name} is not there: {how}")
+    need("" if importlib.util.find_spec(name) else f"{name} is not there: {how}")
     return importlib.import_module(name)
 
 
 def need_bubblewrap() -> None:
     """For tests that run commands in bubblewrap."""
-    _need(bubblewrap_problem())
+    need(bubblewrap_problem())
 
 
 def need_transfer_programs() -> None:
     """For tests that run curl and wget."""
     missing = [name for name in ("curl", "wget") if shutil.which(name) is None]
-    _need(f"{' and '.join(missing)} missing: install it" if missing else "")
+    need(f"{' and '.join(missing)} missing: install it" if missing else "")
 
 
 def need_docker() -> None:
     """For tests that run commands in a container."""
-    _need(docker_problem())
+    need(docker_problem())
 
 
 @functools.cache
@@ -131,23 +131,23 @@ def mounts_problem() -> str:
 
 def need_mounts() -> None:
     """For tests with a file system of their own."""
-    _need(mounts_problem())
+    need(mounts_problem())
 
 
 def need_chromium() -> None:
     """For tests that look at a page in a browser."""
-    _need("" if shutil.which("chromium") else "Chromium is not there (on Debian: apt install chromium)")
+    need("" if shutil.which("chromium") else "Chromium is not there (on Debian: apt install chromium)")
 
 
 def need_ffmpeg() -> None:
     """For tests of recordings: the system's ffmpeg, or that of imageio-ffmpeg among the packages of the skills."""
     there = shutil.which("ffmpeg", path="/usr/local/bin:/usr/bin") or (SKILL_PACKAGES / "imageio_ffmpeg").is_dir()
-    _need("" if there else "ffmpeg is not there (on Debian: apt install ffmpeg)")
+    need("" if there else "ffmpeg is not there (on Debian: apt install ffmpeg)")
 
 
 def need_skill_packages() -> None:
     """For tests of skills whose scripts import packages inside the sandbox."""
-    _need("" if SKILL_PACKAGES.is_dir() else "The packages of the shipped skills are not installed: make dev")
+    need("" if SKILL_PACKAGES.is_dir() else "The packages of the shipped skills are not installed: make dev")
 
 
 def measured(size_mb: int = 1000) -> ConversationFolders:

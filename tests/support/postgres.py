@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a process of tests: Debian's, as an unprivileged user, on a socket only."""
+"""Run a PostgreSQL server for a process of tests: Debian's, as an unprivileged user, on a socket only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.engines import _need
+from tests.support.engines import need
 
 ENGINE = os.environ.get("FAWN_TEST_DATABASE", "sqlite")  # of `rehearsed_database`: "postgresql" is the other one
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
@@ -24,7 +24,7 @@ SETTINGS = "listen_addresses= fsync=off full_page_writes=off shared_buffers=32MB
 
 def need_postgres() -> None:
     """For tests on PostgreSQL."""
-    _need("" if PROGRAMS else "PostgreSQL is not there (on Debian: apt install postgresql)")
+    need("" if PROGRAMS else "PostgreSQL is not there (on Debian: apt install postgresql)")
 
 
 def unprivileged() -> list[str]:

@@ -1,4 +1,4 @@
-"""What the processes of one run of the tests share: a folder, and servers that one of them starts for all.
+"""Share among the processes of one run of the tests: a folder, and servers that one of them starts for all.
 
 The process that was started first makes the folder; its workers and their children know it by FAWN_TEST_RUN. A server
 ends when that process has ended, by whatever: it looks with `await_owner`, or polls `owner_descriptor`.

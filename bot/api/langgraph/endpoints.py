@@ -18,7 +18,7 @@ from aiohttp import web
 
 from agent.messages import Thread
 from bot.api.caller import Caller, find_caller
-from bot.api.event_hub import EventHub
+from bot.api.event_hub import EventHub, Subscription
 from bot.api.event_json import Json, RunPosition
 from bot.api.event_streams import RunEvents
 from bot.api.langgraph import shapes
@@ -30,7 +30,7 @@ from bot.api.posting import make_stop
 from bot.api.read_models import not_found, own_conversation
 from bot.config.team import Right
 from bot.feature import Door
-from bot.http.event_stream import EventStream, last_event_id, stream_events
+from bot.http.event_stream import EventStream, last_event_id
 from bot.http.route import HttpProblem, Route, dump_json, json_response, read_json
 from bot.storage import conversations, inbox, runs, web_threads
 from bot.storage.api_keys import READ, THREADS
@@ -289,38 +289,32 @@ class LangGraphEndpoints:
         """Send the events of a run. `cancels`: the run is stopped when the client leaves before its end."""
         after = last_event_id(request) if request.method == "GET" else ""
         position, resumed = RunPosition.parse(after), after not in ("", FROM_BEGIN)
-        head, woken = _head(thread, row.id, "stream"), asyncio.Event()
 
-        async def tell(stream: EventStream) -> None:
+        async def tell(stream: EventStream, subscription: Subscription) -> None:
             try:
-                with self.hub.subscribe(thread, caller, woken) as subscription:
-                    sink = LangGraphStream(stream, self.door, thread, row.id, modes, resumed=resumed)
-                    await sink.begin()
-                    await RunEvents(self.door, caller, sink, subscription, row.run, row.id, position).send()
+                sink = LangGraphStream(stream, self.door, thread, row.id, modes, resumed=resumed)
+                await sink.begin()
+                await RunEvents(self.door, caller, sink, subscription, row.run, row.id, position).send()
             except asyncio.CancelledError:
                 if cancels and stream.is_lost:  # the end of the service is no leave of the client
                     await asyncio.shield(self._stop(caller, thread, row))
                 raise
 
-        self.hub.refuse_more(caller)
-        return await stream_events(request, woken, tell, headers=head)
+        return await self.hub.stream(request, caller, thread, tell, headers=_head(thread, row.id, "stream"))
 
     async def _joined(self, request: web.Request, caller: Caller, thread: Thread, row: InboxRow) -> web.StreamResponse:
         """Answer with the state once the run has ended; blanks keep the connection open until then."""
-        woken = asyncio.Event()
         head = {"Content-Type": "application/json", **_head(thread, row.id, "join")}
 
-        async def tell(stream: EventStream) -> None:
-            with self.hub.subscribe(thread, caller, woken) as subscription:
-                sink = _End(stream)
-                await RunEvents(self.door, caller, sink, subscription, row.run, row.id, None).send()
-                found = await self.door.store.run(partial(shapes.values, thread=thread), durable=False)
-                if sink.run.get("state") == "failed":
-                    found["__error__"] = {"error": "RunFailed", "message": sink.run["failure"] or "The run failed."}
-                await stream.write(dump_json(found))
+        async def tell(stream: EventStream, subscription: Subscription) -> None:
+            sink = _End(stream)
+            await RunEvents(self.door, caller, sink, subscription, row.run, row.id, None).send()
+            found = await self.door.store.run(partial(shapes.values, thread=thread), durable=False)
+            if sink.run.get("state") == "failed":
+                found["__error__"] = {"error": "RunFailed", "message": sink.run["failure"] or "The run failed."}
+            await stream.write(dump_json(found))
 
-        self.hub.refuse_more(caller)
-        return await stream_events(request, woken, tell, headers=head, heartbeat=b"\n")
+        return await self.hub.stream(request, caller, thread, tell, headers=head, heartbeat=b"\n")
 
 
 async def caller_of(door: Door, request: web.Request, scope: str = READ, right: Right | None = None) -> Caller:

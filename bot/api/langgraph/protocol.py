@@ -5,7 +5,6 @@ https://github.com/langchain-ai/agent-protocol/tree/main/streaming
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.messages import Thread
 from bot.api.caller import Caller
-from bot.api.event_hub import EventHub
+from bot.api.event_hub import EventHub, Subscription
 from bot.api.event_json import Json
 from bot.api.langgraph import shapes
 from bot.api.langgraph.endpoints import BODY_BYTES, caller_of, read_object
@@ -27,7 +26,7 @@ from bot.api.paths import path_thread
 from bot.api.recent_runs import RecentRuns
 from bot.config.team import Right
 from bot.feature import Door
-from bot.http.event_stream import EventStream, stream_events
+from bot.http.event_stream import EventStream
 from bot.http.route import HttpProblem, Route, json_response
 from bot.storage import questions
 from bot.storage.api_keys import READ, THREADS
@@ -67,16 +66,11 @@ class ProtocolEndpoints:
         """Follow a thread, which may not exist yet: its id is the client's."""
         caller = await caller_of(self.door, request, READ)
         thread, wanted = caller.thread(path_thread(request)), read_filter(await read_object(request))
-        woken = asyncio.Event()
 
-        async def tell(stream: EventStream) -> None:
-            with self.hub.subscribe(thread, caller, woken) as subscription:
-                await ThreadStream(
-                    self.door, caller, thread, stream, subscription, wanted, self.recent, self.told
-                ).run()
+        async def tell(stream: EventStream, subscription: Subscription) -> None:
+            await ThreadStream(self.door, caller, thread, stream, subscription, wanted, self.recent, self.told).run()
 
-        self.hub.refuse_more(caller)
-        return await stream_events(request, woken, tell)
+        return await self.hub.stream(request, caller, thread, tell)
 
     async def _command(self, request: web.Request) -> web.Response:
         """Run a command. What is wrong with it is an answer as well, with the status 200."""

@@ -21,7 +21,7 @@ from bot.config.database import DatabaseConfig
 from bot.storage.database import Database, DatabaseAway, Execute, StorageError
 from bot.storage.migrate import VERSIONS_DIR, DatabaseFault, NewerSchema, head_revision
 from tests.fakes.server import until
-from tests.support.engines import _need
+from tests.support.engines import need
 from tests.support.postgres import (
     SETTINGS,
     PostgresServer,
@@ -285,7 +285,7 @@ async def test_only_a_certificate_of_the_named_authority_and_host_is_taken(tmp_p
 def pooler(server: Path) -> Iterator[str]:
     """Run PgBouncer in transaction mode in front of a server's socket; yield its address with a place for a name."""
     program = shutil.which("pgbouncer")
-    _need("" if program else "PgBouncer is not there (on Debian: apt install pgbouncer)")
+    need("" if program else "PgBouncer is not there (on Debian: apt install pgbouncer)")
     folder = Path("/tmp") / f"fawn-pooler-{uuid4().hex[:8]}"
     folder.mkdir()
     (folder / "users").write_text('"fawn" ""\n')

@@ -22,6 +22,8 @@ from agent.messages import Kind, Thread
 from channels.base import OutgoingFile, TryLater
 from channels.matrix.channel import MatrixChannel
 from channels.matrix.crypto import KeyMissing, Machine, NotDecrypted
+from channels.matrix.encryption import RoomEncryption
+from tests.fakes.server import Fault
 from tests.support.rigs.matrix import EncryptedMatrixRig, MatrixRig
 from tests.support.rigs.registry import Memory, deliver, ready, until
 from tests.support.strict_person import StrictPerson
@@ -50,6 +52,20 @@ async def asked(rig: MatrixRig, person: StrictPerson, text: str) -> Thread:
     person.write(text)
     await until(lambda: any(message.text == text for message in rig.box.messages), what=text)
     return next(message.thread for message in rig.box.messages if message.text == text)
+
+
+def encryption_of(rig: MatrixRig) -> RoomEncryption:
+    assert isinstance(rig.channel, MatrixChannel)
+    encryption = rig.channel._sender.encryption
+    assert encryption
+    return encryption
+
+
+def silence(rig: MatrixRig, person: str, contains: str) -> Fault:
+    """Have /keys/query name the homeserver of a person as one that failed, and leave its people out."""
+    server = person.partition(":")[2]
+    body = orjson.dumps({"device_keys": {}, "failures": {server: {"status": 503}}}).decode()
+    return rig.proxy.fault("error", "other", contains=contains, code=200, body=body, times=-1)
 
 
 async def test_a_client_that_refuses_unsigned_devices_reads_and_is_read(rig: MatrixRig, person: StrictPerson) -> None:
@@ -99,9 +115,7 @@ async def test_nobody_is_left_out_whose_devices_change_while_those_of_others_are
     async with EncryptedMatrixRig.start(tmp_path) as rig:
         await ready(rig)
         await rig.channel.reply(rig.thread(1), Memory("before")).finish(Final("Before."))
-        assert isinstance(rig.channel, MatrixChannel)
-        encryption = rig.channel._sender.encryption
-        assert encryption
+        encryption = encryption_of(rig)
         await encryption.know([rig.jane.id])
         encryption.machine.devices.pop(rig.kim.id, None)
         asking = rig.proxy.fault("slow", "other", contains="device_keys", seconds=3.0)
@@ -117,14 +131,10 @@ async def test_an_answer_waits_for_a_homeserver_that_does_not_say_its_devices(tm
     """An answer of /keys/query names the servers that failed, and leaves their people out."""
     async with EncryptedMatrixRig.start(tmp_path) as rig:
         await ready(rig)
-        assert isinstance(rig.channel, MatrixChannel)
-        encryption = rig.channel._sender.encryption
-        assert encryption
+        encryption = encryption_of(rig)
         pins = encryption.machine.kept(f"pin {rig.jane.id}")
         encryption.machine.devices.clear()
-        server = rig.jane.id.partition(":")[2]
-        body = orjson.dumps({"device_keys": {}, "failures": {server: {"status": 503}}}).decode()
-        failing = rig.proxy.fault("error", "other", contains="device_keys", code=200, body=body, times=-1)
+        failing = silence(rig, rig.jane.id, "device_keys")
         encryption.patience_seconds = 0.0  # nobody else would read it
         with pytest.raises(TryLater, match="does not say"):
             await rig.channel.reply(rig.thread(), Memory()).finish(Final("Who reads this?"))
@@ -139,13 +149,9 @@ async def test_a_room_does_not_wait_for_ever_for_one_homeserver(tmp_path: Path) 
     async with EncryptedMatrixRig.start(tmp_path) as rig:
         await ready(rig)
         await rig.channel.reply(rig.thread(1), Memory("before")).finish(Final("Before."))
-        assert isinstance(rig.channel, MatrixChannel)
-        encryption = rig.channel._sender.encryption
-        assert encryption
+        encryption = encryption_of(rig)
         del encryption.machine.devices[rig.kim.id]
-        server = rig.kim.id.partition(":")[2]
-        body = orjson.dumps({"device_keys": {}, "failures": {server: {"status": 503}}}).decode()
-        rig.proxy.fault("error", "other", contains=rig.kim.id, code=200, body=body, times=-1)
+        silence(rig, rig.kim.id, rig.kim.id)
         with pytest.raises(TryLater):
             await rig.channel.reply(rig.thread(1), Memory("after")).finish(Final("After."))
         encryption.patience_seconds = 0.0

@@ -7,7 +7,8 @@ interpreter; with FAWN_TEST_FORK=0, all tests do.
 A program that needs its own terminal or pipes gets them from its caller: `fork_on`, and `program`, a command for shells
 and `subprocess`. It does not outlive its caller.
 
-All workers of a run share one fork server (tests/support/run_folder.py), which has one thread and no event loop.
+All workers of a run share one fork server (tests/support/run_folder.py), which has one thread and no event loop. It and
+its forks are in the network of the process that started it, so each network has its own.
 """
 
 from __future__ import annotations
@@ -170,12 +171,13 @@ async def run_forked(
 
 
 def _fork_server() -> str:
-    """Return the address of this run's fork server."""
-    return shared("forks", _start_server)
+    """Return the address of this run's fork server in this network: the red team has one of its own."""
+    name = f"forks-{Path('/proc/self/ns/net').stat().st_ino}"
+    return shared(name, partial(_start_server, name))
 
 
-def _start_server() -> str:
-    address, log = str(run_folder() / "forks"), run_folder() / "forks.log"
+def _start_server(name: str) -> str:
+    address, log = str(run_folder() / name), run_folder() / f"{name}.log"
     with log.open("ab") as errors:  # not the caller's: who reads a pipe to its end would wait for the server
         process = subprocess.Popen(  # ctrl-C is for the tests: the starter of a service ends it
             [sys.executable, "-m", "tests.support.forked_services", address],

@@ -134,14 +134,18 @@ async def test_concurrent_events_are_committed_together_in_order() -> None:
     async with FakeFeishu() as server, connected(server, box) as (channel, _):
         server.patience = 20.0
         await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+        box.free.set()
+        server.send("hello", chat="oc_0", mention=True)  # the author's name is known from here on
+        await until(lambda: len(box.messages) == 1, what="the first one")
+        box.free.clear()
         for text in texts:
             server.send(text, chat=f"oc_{int(text) % 3}", mention=True)
-        await until(lambda: len(box.waiting) == len(texts), what="all of them")
-        assert box.waiting == texts
+        await until(lambda: len(box.waiting) == 1 + len(texts), what="all of them")
+        assert box.waiting == ["hello", *texts]
         box.free.set()
         await until(lambda: all(map(server.acknowledged, server.pushed)))
-    assert [message.text for message in box.messages] == texts
-    assert [len(event.answers) for event in server.pushed.values()] == [1] * len(texts)
+    assert [message.text for message in box.messages] == ["hello", *texts]
+    assert [len(event.answers) for event in server.pushed.values()] == [1] * (1 + len(texts))
 
 
 async def test_nobody_overtakes_the_message_of_somebody_who_is_looked_up(rig: FeishuRig) -> None:

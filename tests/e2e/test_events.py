@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -183,6 +184,22 @@ async def test_a_revoked_key_ends_its_streams_within_a_second(start: Start) -> N
             if fold.ends:
                 break
         assert fold.ends[0]["text"] == "goes on"
+
+
+@pytest.mark.parametrize("how", ["its key expires", "its person loses every right"])
+async def test_a_stream_ends_when(start: Start, how: str) -> None:
+    service, key = await begin(start)
+    async with client_of(service, key) as client, client.get("/v1/events") as answer:
+        assert answer.status == 200
+        if how == "its key expires":
+            with sqlite3.connect(service.database) as store:
+                store.execute("UPDATE api_keys SET expires=1.0")
+        else:
+            access = {"open": True, "roles": [{"role": "viewer", "who": ["7"]}]}
+            service.configure({"http": HTTP, "channels": {"telegram": {"access": access}}})
+            assert (await service.fawn("reload"))[0] == 0
+        async with asyncio.timeout(20):
+            assert [event async for event in read_events(answer)] == []
 
 
 async def test_another_persons_events_are_not_there(start: Start) -> None:

@@ -36,6 +36,7 @@ SIGNATURES: Mapping[str, Signature] = {
     "grafana": "bearer",
     "github": "github",
     "gitlab": "gitlab",
+    "other": "gitlab",
     "sentry": "sentry",
     "script": "standard",
 }
@@ -181,7 +182,7 @@ async def post_raw(bench: Bench, name: str, payload: hook_payloads.Payload, head
     return int(answer.split()[1])
 
 
-@pytest.mark.parametrize("name", SIGNATURES)
+@pytest.mark.parametrize("name", hook_payloads.ALL)
 async def test_headers_that_are_no_text_are_no_fault(bench: Bench, name: str) -> None:
     payload = hook_payloads.ALL[name]()
     signed = headers_of(HOOKS[name], payload[0], json.dumps(payload[1]).encode())
@@ -236,6 +237,38 @@ async def test_a_group_goes_on_where_it_began_and_its_end_is_said_there(bench: B
     assert "- firing, critical: Another" in again.quotes[0].text
     assert await bench.rows("SELECT DISTINCT conversation FROM inbox") == [("hook:1",)]
     assert await bench.rows("SELECT state FROM hook_deliveries") == [("posted",)] * 3
+
+
+async def test_an_end_that_comes_before_its_beginning_is_said_and_the_beginning_is_worked_on(bench: Bench) -> None:
+    await bench.post("alertmanager", hook_payloads.alertmanager(status="resolved"))
+    await bench.look("alertmanager", began := await bench.latest() + 1)
+    assert await bench.messages() == []
+    [notice] = await bench.notices()
+    assert "✅ **critical** HighLatency" in notice
+    await bench.post("alertmanager", hook_payloads.alertmanager())
+    await bench.look("alertmanager", began + 10)
+    [message] = await bench.messages()
+    assert message.quotes[0].text.index("- resolved, critical") < message.quotes[0].text.index("- firing, critical")
+    assert await bench.rows("SELECT conversation FROM inbox") == [("hook:1",)]
+
+
+async def test_the_id_of_a_delivery_counts_at_its_own_hook_only(bench: Bench) -> None:
+    assert await bench.post("other", hook_payloads.gitlab()) == (202, {"id": 1, "state": "stored"})
+    assert await bench.post("gitlab", hook_payloads.gitlab()) == (202, {"id": 2, "state": "stored"})
+    assert await bench.post("gitlab", hook_payloads.gitlab("reopen")) == (200, {"id": 2, "state": "stored before"})
+
+
+async def test_who_loses_the_rights_while_a_delivery_waits_has_no_work_done(bench: Bench) -> None:
+    jane = Message(Thread("slack", "T1", "D7"), "k", "1", Author("U7", "Jane"), "hi", 1.0, origin=Origin.PERSON)
+    await bench.store.run(lambda execute: people.store_address(execute, jane))
+    for number in range(2):
+        await bench.post("alertmanager", hook_payloads.alertmanager(f"Alert{number}", group=f"g{number}"))
+        await bench.look("alertmanager", await bench.latest() + number, OPEN if number == 0 else CLOSED)
+    [message] = await bench.messages()
+    assert "Alert0" in message.quotes[0].text
+    [notice] = await bench.notices()
+    assert "Alert1" in notice
+    assert "I don't work on it: Jane" in notice
 
 
 async def test_a_storm_is_one_message_with_all_its_items(bench: Bench) -> None:

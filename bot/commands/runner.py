@@ -59,7 +59,7 @@ class CommandRunner:
         except StorageError:
             raise
         except Damaged as error:
-            await self._store.run(partial(claims.bury_messages, rows=[row], error=error, now=time.time()))
+            await self._store.run(partial(_bury_command, row=row, error=error))
         except Exception:  # the boundary of one command
             name = self._name_of(message)
             log.exception("command.fault name=%s", name)
@@ -68,8 +68,10 @@ class CommandRunner:
             effect()
 
     def _run(self, execute: Execute, row: InboxRow, message: Message) -> list[Callable[[], None]]:
-        """Run a command. Returns what to call after the commit."""
+        """Run a command that nobody has answered. Returns what to call after the commit."""
         after: list[Callable[[], None]] = []
+        if not inbox.take_command(execute, row.id):  # another process was first
+            return after
         if not self._service.current.access.may_enter(execute, message):  # they lost their access while it waited
             inbox.set_state(execute, row.id, InboxState.DONE, NOT_ALLOWED)
             record_refusal(execute, message)
@@ -134,15 +136,22 @@ class CommandRunner:
         )
 
     def _report_fault(self, execute: Execute, row: InboxRow, message: Message, name: str) -> None:
+        if not inbox.take_command(execute, row.id):
+            return
         with languages.speak_to(execute, message.thread, message.author):
             words = _("`{command}` failed on my side. It's logged.", command=command_hint(name))
             known = name if name in self._service.commands.known else ""
             _finish_command(execute, row, message, words, known, "failed")
 
 
+def _bury_command(execute: Execute, row: InboxRow, error: Damaged) -> None:
+    """Turn a command that cannot be read into a dead letter."""
+    if inbox.take_command(execute, row.id):
+        claims.bury_messages(execute, [row], error, time.time())
+
+
 def _finish_command(execute: Execute, row: InboxRow, message: Message, words: str, name: str, outcome: str) -> None:
-    """Mark the command as done and enqueue its answer. The audit gets its `name`, "" for one that may be anything."""
-    inbox.set_state(execute, row.id, InboxState.DONE)
+    """Enqueue the answer of a command that was taken. The audit gets its `name`, "" for one that may be anything."""
     what = {"name": name} if name else {}
     event = AuditEvent(AuditKind.COMMAND, message.thread, message.author.id, what=what, result=outcome)
     audit.record(execute, event)

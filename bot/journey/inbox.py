@@ -280,8 +280,10 @@ class Inbox:
             people.store_address(execute, event)
         where = Addressed(asking) if asking else self._address(execute, event, now)
         conversation = where.conversation
-        if event.kind is Kind.CLICK and (refusal := claims.refuse_click(execute, access, conversation, event, now)):
-            return refusal
+        if event.kind is Kind.CLICK:
+            conversations.lock_conversation(execute, conversation)  # of two presses at once, the second sees the first
+            if refusal := claims.refuse_click(execute, access, conversation, event, now):
+                return refusal
         receipt = self._store_message(execute, event, conversation, now)
         if receipt is Receipt.ACCEPTED and where.choices:
             hold(execute, event, where.choices, now)

@@ -192,8 +192,12 @@ def record_answers(
     questions = stored.unresolved_questions(execute, conversation)
     replies = _replies(execute, messages) if questions else {}
     bound = bind(questions, messages, replies, _rights(execute, access, now), _meant(execute))
+    bound.answers[:] = [
+        (question, text, message)
+        for question, text, message in bound.answers
+        if stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
+    ]
     for question, text, message in bound.answers:
-        stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
         pressed = message.id if message.kind is Kind.CLICK else ""
         outbox.enqueue_settled(execute, question, now, pressed=pressed, cause=message.key)
         if question.kind == QuestionKind.APPROVE:
@@ -443,7 +447,8 @@ def close_expired_questions(execute: Execute, conversation: str, now: float) -> 
         if question.state != QuestionState.OPEN or question.until is None or question.until > now:
             continue
         key = f"expired:{question.id}:{question.run}"
-        stored.record_answer(execute, question, NO_ANSWER, by="", key=key, now=now)
+        if not stored.record_answer(execute, question, NO_ANSWER, by="", key=key, now=now):
+            continue
         outbox.enqueue_settled(execute, question, now, cause="expired")
         if row and question.kind == QuestionKind.APPROVE:
             what = {"call": audit.digest(question.call)}

@@ -182,9 +182,14 @@ def choose_model(execute: Execute, key: str, model: str, effort: str) -> None:
 # ------------------------------------------------------------ what is pending
 
 
+def lock_conversation(execute: Execute, key: str) -> None:
+    """Have other transactions wait that change the conversation: what is read after this is what they left."""
+    execute(_LOCK, {"key": key})
+
+
 def refresh_pending(execute: Execute, key: str) -> bool:
     """Set when the conversation may be claimed: when its first open row is ready. Returns whether any row is open."""
-    execute(_LOCK, {"key": key})
+    lock_conversation(execute, key)
     rows = execute(f"UPDATE conversations SET {_WHAT_PENDS} WHERE key=:key RETURNING pending", {"key": key})
     return bool(rows and rows[0]["pending"])
 

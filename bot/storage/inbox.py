@@ -243,6 +243,12 @@ def pending_commands(execute: Execute, limit: int) -> list[InboxRow]:
     return read_rows(execute, InboxRow, sql, limit=limit)
 
 
+def take_command(execute: Execute, row: int) -> bool:
+    """Mark a command as done before it runs. Returns whether it was still to be answered: each is answered once."""
+    sql = f"UPDATE inbox SET state={InboxState.DONE}, error='' WHERE id=:id AND state={InboxState.NEW} RETURNING id"
+    return bool(execute(sql, {"id": row}))
+
+
 def take_row(execute: Execute, row: int, run: int, *, steered: bool = False) -> None:
     """Note which run takes the row."""
     sql = "UPDATE inbox SET run=:run, steered=:steered WHERE id=:id"

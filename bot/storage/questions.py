@@ -124,13 +124,15 @@ def store_question(
     insert_row(execute, "questions", "conversation, id", values, update=[*values])
 
 
-def record_answer(execute: Execute, question: QuestionRow, answer: str, *, by: str, key: str, now: float) -> None:
-    """Record the answer to an open question."""
-    execute(
+def record_answer(execute: Execute, question: QuestionRow, answer: str, *, by: str, key: str, now: float) -> bool:
+    """Record the answer to an open question. Returns whether it was still open: each is answered once."""
+    rows = execute(
         f"UPDATE questions SET state='{QuestionState.ANSWERED}', answer=:answer, answered_by=:by, answer_key=:key,"
-        f" answered_at=:now WHERE conversation=:conversation AND id=:id AND state='{QuestionState.OPEN}'",
+        f" answered_at=:now WHERE conversation=:conversation AND id=:id AND state='{QuestionState.OPEN}'"
+        " RETURNING id",
         {"answer": answer, "by": by, "key": key, "now": now, "conversation": question.conversation, "id": question.id},
     )
+    return bool(rows)
 
 
 def reopen_question(execute: Execute, question: QuestionRow) -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -22,6 +18,7 @@ from bot.storage.database import Database, Execute, StatementError, StorageError
 from bot.storage.dialect import MERGE_PAGES
 from bot.storage.migrate import NewerSchema
 from tests.support.postgres import database_of, need_postgres
+from tests.support.postgres_sessions import beside, session
 
 THREAD = Thread("telegram", "1", "42")
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
@@ -132,66 +129,6 @@ async def test_deleted_rows_leave_the_tables(url: str) -> None:
 
 
 # ------------------------------------------------------------ two sessions at once
-
-
-class Session:
-    """A transaction of another process, on this thread or on one beside it."""
-
-    def __init__(self, url: str) -> None:
-        from bot.storage.postgres_session import connect
-
-        self._connection = connect(url)
-        self._connection.execute("BEGIN")
-
-    def execute(self, sql: str, values: Mapping[str, Any] = MappingProxyType({})) -> Sequence[Any]:
-        from bot.storage.postgres_session import execute_on
-
-        return execute_on(self._connection, sql, values)
-
-    def commit(self) -> None:
-        self._connection.execute("COMMIT; BEGIN")
-
-    def rollback(self) -> None:
-        self._connection.execute("ROLLBACK; BEGIN")
-
-    def waits(self, observer: Session) -> bool:
-        """Return whether it waits for a lock."""
-        pid = self._connection.info.backend_pid
-        rows = observer.execute("SELECT wait_event_type AS event FROM pg_stat_activity WHERE pid=:pid", {"pid": pid})
-        return bool(rows) and rows[0]["event"] == "Lock"
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-@contextmanager
-def session(url: str) -> Iterator[Session]:
-    made = Session(url)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def beside(url: str, first: Callable[[Execute], Any], second: Callable[[Execute], Any]) -> tuple[Any, Any]:
-    """Run two units in two transactions: the second begins before the first is committed, and waits if it must."""
-    with ExitStack() as stack:
-        one, two, observer = (stack.enter_context(session(url)) for _ in range(3))
-        found: list[Any] = []
-
-        def run() -> None:
-            found.append(second(two.execute))
-            two.commit()
-
-        value = first(one.execute)
-        thread = threading.Thread(target=run)
-        thread.start()
-        while thread.is_alive() and not two.waits(observer):
-            observer.rollback()  # a transaction sees one state of the activity
-            thread.join(0.01)
-        one.commit()
-        thread.join(10)
-        return value, found[0]
 
 
 @pytest.fixture

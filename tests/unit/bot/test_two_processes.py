@@ -1,0 +1,99 @@
+"""Two processes on one database do together what one does: once, and in order."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from agent.blocks import ALWAYS_ALLOW, DENY, Approve
+from agent.messages import Author, Kind, Message, Origin, Thread
+from agent.permissions.rules import Grant
+from bot.config.schema import AccessConfig
+from bot.journey import questions
+from bot.rights.approvals import question_columns
+from bot.storage import conversations, grants
+from bot.storage import questions as stored_questions
+from bot.storage.database import Database, Execute
+from bot.storage.inbox import pending_commands
+from bot.storage.migrate import migrate_database
+from tests.support.current_config import OPEN_ACCESS, current_of
+from tests.support.idle_turns import IDLE_TURNS
+from tests.support.postgres import database_of, need_postgres
+from tests.support.postgres_sessions import beside, session
+from tests.support.reception import command_runner, command_service, open_inbox
+
+HOME = Thread("telegram", "1", "42")
+NEW = Message(
+    HOME, "k1", "1", Author("42", "Jane"), "new", 0.0, Kind.COMMAND, private=True, origin=Origin.PERSON
+)  # fmt: skip
+CURRENT = current_of(telegram=AccessConfig(open=True))
+APPROVE = Approve("a", "May I?", call="bash", grant=Grant("bash", "make deploy"), option_count=4)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    need_postgres()
+    return database_of(tmp_path)
+
+
+# ------------------------------------------------------------ commands
+
+
+async def test_a_command_that_two_processes_have_read_runs_once(tmp_path: Path) -> None:
+    migrate_database(tmp_path / "fawn.db")
+    async with Database(tmp_path / "fawn.db") as store:
+        await open_inbox(store, CURRENT, IDLE_TURNS).receive([NEW])
+        runners = [command_runner(store, command_service(CURRENT)) for _ in range(2)]
+        [row] = await store.run(lambda execute: pending_commands(execute, 10))
+        await asyncio.gather(*(runner._answer_command(row) for runner in runners))
+        assert await store.run(_count_commands) == 1
+        assert await store.run(lambda execute: conversations.find_current(execute, HOME)) == f"{HOME}#2"
+
+
+async def test_a_command_that_another_process_is_running_is_waited_for(url: str) -> None:
+    runner = command_runner(Database(Path("unused")), command_service(CURRENT))
+    with session(url) as one:
+        open_inbox(Database(Path("unused")), CURRENT, IDLE_TURNS)._store_event(one.execute, NEW, 1.0)
+        [row] = pending_commands(one.execute, 10)
+        one.commit()
+
+    def run(execute: Execute) -> int:
+        runner._run(execute, row, row.message)
+        return _count_commands(execute)
+
+    assert await asyncio.to_thread(beside, url, run, run) == (1, 1)
+
+
+def _count_commands(execute: Execute) -> int:
+    return sum(b'"command"' in bytes(row["body"]) for row in execute("SELECT body FROM audit", {}))
+
+
+# ------------------------------------------------------------ answers
+
+
+async def test_of_two_answers_at_once_only_the_first_is_recorded_and_grants(url: str) -> None:
+    with session(url) as one:
+        key = conversations.current_conversation(one.execute, HOME, 1.0)
+        stored_questions.store_question(
+            one.execute, APPROVE, key, run=1, number=1, answerers=question_columns(APPROVE, "42"), now=1.0
+        )
+        one.commit()
+
+    def press(execute: Execute, option: str) -> list[str]:
+        click = Message(
+            HOME, option, "1", Author("42", "Jane"), option, 2.0, Kind.CLICK, target="a", origin=Origin.PERSON
+        )
+        bound = questions.record_answers(execute, OPEN_ACCESS, key, [click], 2.0)
+        return [text for _question, text, _message in bound.answers]
+
+    first, second = await asyncio.to_thread(
+        beside, url, lambda execute: press(execute, DENY), lambda execute: press(execute, ALWAYS_ALLOW)
+    )
+    assert (first, second) == ([DENY], [])
+    with session(url) as one:
+        assert grants.list_grants(one.execute, key) == []
+        found = stored_questions.find_question(one.execute, key, "a")
+        assert found
+        assert found.answer == DENY

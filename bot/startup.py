@@ -52,8 +52,11 @@ async def open_database(config: Config, stack: AsyncExitStack, stop: asyncio.Eve
     async with AsyncExitStack() as waiting:
         while not stop.is_set():
             try:
-                store = await stack.enter_async_context(open_store(config, patience=ENDED_SECONDS))
-                await store.run(partial(_release_previous_process, config=config))
+                async with AsyncExitStack() as attempt:  # ends what it opened, which holds the lock on the database
+                    store = await attempt.enter_async_context(open_store(config, patience=ENDED_SECONDS))
+                    await store.run(partial(_release_previous_process, config=config))
+                    stack.push_async_exit(attempt.pop_all())
+                    return store
             except DatabaseAway as error:
                 fault = store_fault(config, error)
                 log.warning("store.away reason=%s", fault)
@@ -65,8 +68,6 @@ async def open_database(config: Config, stack: AsyncExitStack, stop: asyncio.Eve
                         await stop.wait()
             except (sqlite3.Error, StorageError) as error:
                 raise store_fault(config, error) from error
-            else:
-                return store
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.messages import ReplyHandle
 from bot.current import Current
+from bot.service.background import PatientStore
 from bot.service.reply_handles import find_handle
 from bot.storage.database import Database, Execute
 from bot.storage.outbox import OutboxItem
@@ -19,4 +20,5 @@ async def item_posts(store: Database, current: Current, item: OutboxItem, to: st
         return known, find_handle(execute, current.config, item.thread, to)
 
     known, handle = await store.run(read)
-    return StoredSentMessages(store, item.reply_key, item.thread, item.conversation, known, handle)
+    patient = PatientStore(store, "posts")
+    return StoredSentMessages(patient, item.reply_key, item.thread, item.conversation, known, handle)

@@ -10,6 +10,7 @@ from bot.current import Current
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.null_reply import NullReply
 from bot.journey.spelled_reply import open_reply
+from bot.service.background import PatientStore
 from bot.service.reply_handles import open_handle
 from bot.storage.database import Database
 from bot.storage.sent_messages import StoredSentMessages
@@ -24,7 +25,8 @@ def open_run_reply(store: Database, current: Current, channel: Channel | None, j
     if channel is None or job.is_unattended:  # nobody waits: the result is one new message
         return NullReply()
     handle = open_handle(current.config, job.reply_handle)
-    posts = StoredSentMessages(store, f"r{job.run}", job.thread, job.conversation, job.posted, handle)
+    patient = PatientStore(store, "posts")
+    posts = StoredSentMessages(patient, f"r{job.run}", job.thread, job.conversation, job.posted, handle)
     posts.on_first = partial(note_event, SpanKind.SIGN, job.thread.channel)
     try:
         with use_language(job.language), inside_run(job.run, job.asked):  # the reply's tasks inherit both

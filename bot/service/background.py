@@ -6,10 +6,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from agent.backoff import backoff_seconds
-from bot.storage.database import StorageError
+from bot.storage.database import Execute, StorageError, WorkRunner
 from channels.base import ChannelError
 
 log = logging.getLogger(__name__)
@@ -55,3 +57,15 @@ async def until_stored(name: str, commit: Callable[[], Awaitable[T]]) -> T:
         except StorageError as error:
             log.error("task.not_recorded name=%s reason=%s", name, error)  # noqa: TRY400 — the reason is enough
             await asyncio.sleep(MIN_BACKOFF_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class PatientStore:
+    """A database whose units of work are tried every second until it accepts them: what they record has happened."""
+
+    store: WorkRunner
+    name: str  # of what is recorded, for the log
+
+    async def run(self, work: Callable[[Execute], T], *, durable: bool = True, first: bool = False) -> T:
+        """Run a unit of work. Raises every error but StorageError."""
+        return await until_stored(self.name, partial(self.store.run, work, durable=durable, first=first))

@@ -34,6 +34,7 @@ __all__ = [
     "Row",
     "StatementError",
     "StorageError",
+    "WorkRunner",
     "engine_savepoint",
     "savepoint",
 ]
@@ -85,6 +86,12 @@ class DatabaseAway(StorageError):
 
 class StatementError(Exception):
     """The database refuses this statement or its values. Every retry would fail: the fault is the caller's."""
+
+
+class WorkRunner(Protocol):
+    """Runs units of work, as `Database` does."""
+
+    async def run(self, work: Callable[[Execute], T], *, durable: bool = True, first: bool = False) -> T: ...
 
 
 class BatchRunner(Protocol):
@@ -324,8 +331,9 @@ class Batch:
         self.written: Collection[Mark] = ()
 
     def fail(self, error: BaseException) -> None:
-        """End every unit of work with StorageError."""
-        self.outcomes = [(None, StorageError(str(error)))] * len(self.works)
+        """End every unit of work with StorageError, or DatabaseAway if it is one."""
+        kind = DatabaseAway if isinstance(error, DatabaseAway) else StorageError
+        self.outcomes = [(None, kind(str(error)))] * len(self.works)
 
 
 class Upkeep(Batch):

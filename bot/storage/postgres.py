@@ -22,6 +22,7 @@ from bot.storage.database import (
     Batch,
     BatchRunner,
     Database,
+    DatabaseAway,
     Execute,
     Mark,
     Outcome,
@@ -67,7 +68,7 @@ class PoolerFound(DatabaseFault):
         )
 
 
-class CommitUnknown(Exception):
+class CommitUnknown(DatabaseAway):
     """The connection was lost before the answer to COMMIT came."""
 
     def __init__(self, transaction: str, outcomes: Sequence[Outcome], written: frozenset[Mark], why: str) -> None:
@@ -222,7 +223,7 @@ class PostgresConnection:
         except BaseException as error:  # lost, locked, full: every caller gets an answer
             batch.fail(error)
             if self._connection.closed:
-                raise StorageError(str(error).strip()) from error
+                raise DatabaseAway(str(error).strip()) from error
             self._connection.rollback()
 
     def _end(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:

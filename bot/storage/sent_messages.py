@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from agent.messages import ReplyHandle, Thread
-from bot.storage.database import Database, Execute
+from bot.storage.database import Execute, WorkRunner
 from bot.storage.rows import insert_row
 from channels.base import SentMessage
 
@@ -24,7 +24,7 @@ class StoredSentMessages:
 
     def __init__(
         self,
-        store: Database,
+        store: WorkRunner,
         key: str,
         thread: Thread,
         conversation: str = "",

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ import pytest
 
 from agent.setting import Secret
 from bot.config.database import DatabaseConfig
+from bot.config.schema import Config
+from bot.startup import open_database
+from bot.storage import audit
 from bot.storage.database import Database, DatabaseAway, Execute, StorageError
 from bot.storage.migrate import VERSIONS_DIR, DatabaseFault, NewerSchema, head_revision
 from tests.fakes.server import until
@@ -135,6 +138,20 @@ async def test_a_commit_whose_answer_was_lost_counts_as_what_it_became(proxy: tu
         await store.run(partial(insert, thread="next"))
         assert await store.run(threads) == ["next", "stored"]
     assert way.cuts == 2
+
+
+async def test_a_start_that_loses_its_connection_tries_again_with_one_database(
+    proxy: tuple[CuttingProxy, str], tmp_path: Path
+) -> None:
+    way, url = proxy
+    config = Config(data_dir=tmp_path, database=DatabaseConfig(url))
+    way.cut = "before"  # what ends the last process is lost, as when the server restarts right after it was reached
+    async with AsyncExitStack() as stack:
+        assert (store := await open_database(config, stack, asyncio.Event()))
+        sessions = "SELECT count(*) AS n FROM pg_stat_activity WHERE datname=current_database()"
+        assert (await store.run(lambda execute: execute(sessions, {})))[0]["n"] == 1
+        assert (await store.run(audit.read_head))[0] == 1  # it is recorded once that the service has started
+    assert way.cuts == 1
 
 
 # ------------------------------------------------------------ a server that ends, or is not there

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from agent.blocks import Final, Text
 from agent.messages import Thread
-from bot.storage.database import Database
+from bot.service.background import PatientStore
+from bot.storage.database import Database, StorageError
 from bot.storage.migrate import migrate_database
 from bot.storage.sent_messages import StoredSentMessages, known_messages
 from channels.base import SentMessage
+from channels.shared.reply_writer import ReplyWriter
+from tests.fakes.server import until
 from tests.support.rehearsed_database import rehearsed_database
+from tests.unit.channels.test_reply_writer import NoLimit, Page
 
 THREAD = Thread("slack", "T1", "C1", "1.0")
 
@@ -52,3 +59,36 @@ async def test_a_message_is_adopted_by_one_reply_only(store: Database) -> None:
     assert unsure[2].known == [SentMessage(0, None)]
     elsewhere = StoredSentMessages(store, "r5", Thread("slack", "T2", "C1", "1.0"))
     assert await elsewhere.adopt(0, ["1.1"]) == "1.1"
+
+
+class Busy(Page):
+    """A platform that does something between the arrival of a message and its answer."""
+
+    def __init__(self, arrived: Callable[[], object]) -> None:
+        super().__init__()
+        self._arrived = arrived
+
+    async def post(self, part: str, index: int, replaced: str) -> str:
+        message_id = f"{index}.{len(self.shown)}"
+        self.shown[message_id] = part
+        self._arrived()
+        return message_id
+
+
+async def test_a_message_whose_place_cannot_be_stored_at_once_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "fawn.db"
+    migrate_database(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        async with Database(path, busy_timeout_seconds=0.01) as store:
+            page = Busy(lambda: other.execute("BEGIN IMMEDIATE"))  # the database can take nothing from now on
+            posts = StoredSentMessages(PatientStore(store, "posts"), "r1", THREAD)
+            writer = ReplyWriter(page, posts, NoLimit())
+            writer.show(Text("the beginning"))
+            await until(lambda: bool(page.shown), what="the first message")
+            finished = asyncio.create_task(writer.finish(Final("the beginning and the end")))
+            with pytest.raises(StorageError):
+                await store.run(lambda execute: execute("DELETE FROM posts", {}))
+            other.execute("ROLLBACK")
+            await finished
+            assert page.shown == {"0.0": "the beginning and the end"}
+            assert await stored(store, "r1") == [SentMessage(0, "0.0")]

@@ -104,7 +104,8 @@ class Feature:
 
     `presses` are by the begin of a question's id. `waits` returns what the feature waits for a person to decide.
     `named` are commands that exist only at times. `meet` answers who may not enter; its last argument is whether
-    somebody reads the console. `recover` runs in the first transaction of a start. `personal` are its tables, with what
+    somebody reads the console. `recover` runs in the first transaction of a start, and `release` wherever what dead
+    processes held is released. `personal` are its tables, with what
     they have of people and when that ends. `checks` are those of a configuration, for `fawn check`, a start and a
     reload. `routes` makes what it answers over HTTP, where the service listens (`bot/http/route.py`). `greet` returns
     what it tells who started the service at a terminal; "" for nothing. `start` makes the
@@ -118,6 +119,7 @@ class Feature:
     waits: Waits | None = None
     meet: Callable[[Execute, AccessPolicy, Message, float, bool], None] | None = None
     recover: Callable[[Execute, Config, float], None] | None = None
+    release: Callable[[Execute, Config, float], None] | None = None
     personal: Tables = ()
     checks: Callable[[Config], Iterable[Check]] = _no_checks
     routes: Callable[[Door], Sequence[Route]] | None = None

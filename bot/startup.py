@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +24,14 @@ from bot.service.audit_upkeep import record_config
 from bot.service.channel_supervisor import Connect, connector_of
 from bot.service.loop_watch import LoopWatch
 from bot.service.store import ENDED_SECONDS, open_store, prepare_store, store_fault
+from bot.service.version import VERSION
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, DatabaseAway, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
+from bot.storage.jobs import release_stale_jobs
 from bot.storage.languages import read_chosen
 from bot.storage.plan_holds import restore_holds
+from bot.storage.replicas import ALONE, ReplicaRow, register
 from bot.storage.watermarks import StoredCatchUp
 from bot.storage.web_people import WEB
 from catalogue import localized
@@ -54,7 +58,7 @@ async def open_database(config: Config, stack: AsyncExitStack, stop: asyncio.Eve
             try:
                 async with AsyncExitStack() as attempt:  # ends what it opened, which holds the lock on the database
                     store = await attempt.enter_async_context(open_store(config, patience=ENDED_SECONDS))
-                    await store.run(partial(_release_previous_process, config=config))
+                    await store.run(partial(_begin, config=config, me=store.me))
                     stack.push_async_exit(attempt.pop_all())
                     return store
             except DatabaseAway as error:
@@ -89,14 +93,27 @@ def open_catch_up(config: Config, store: Database) -> StoredCatchUp:
     return StoredCatchUp(store, config.catch_up.hours, config.catch_up.messages)
 
 
-def _release_previous_process(execute: Execute, config: Config) -> None:
+def _begin(execute: Execute, config: Config, me: str) -> None:
+    """Register this process, and release what dead ones held."""
+    now = time.time()
     record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
-    claims.release_stale_claims(execute)
-    restore_holds(execute)
+    replica = ReplicaRow(me, socket.gethostname(), ALONE, now, VERSION, config.digest)
+    register(execute, replica, alone=True)
+    release_dead(execute, config, now)
     for feature in FEATURES:
         if feature.recover:
-            feature.recover(execute, config, time.time())
-    extend_bundle_wait(execute, time.time())
+            feature.recover(execute, config, now)
+    extend_bundle_wait(execute, now)
+
+
+def release_dead(execute: Execute, config: Config, now: float) -> None:
+    """Release what processes held that are dead."""
+    claims.release_stale_claims(execute)
+    release_stale_jobs(execute)
+    restore_holds(execute)
+    for feature in FEATURES:
+        if feature.release:
+            feature.release(execute, config, now)
 
 
 async def use_languages(store: Database, current: Current) -> None:

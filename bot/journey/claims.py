@@ -1,7 +1,8 @@
 """Claim conversations, turn their pending messages into runs, end and release them.
 
-One process works on a data_dir, so a claim does not expire: the end of its turn releases it, or the next start does. A
-claim has a fencing number; whatever ends a run checks it, so a worker that lost its claim changes nothing.
+The end of its turn releases a claim; where its process is dead, a start or a living process does
+(`bot/storage/replicas.py`). A claim has a fencing number; whatever ends a run checks it, so a worker that lost its
+claim changes nothing.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def claim_conversations(
 def _claim_conversation(
     execute: Execute, access: AccessPolicy, key: str, owner: str, now: float, longest: float
 ) -> ClaimedRun | None:
-    row = conversations.claim_conversation(execute, key, owner)
+    if not (row := conversations.claim_conversation(execute, key, owner)):
+        return None
     job = _isolate_damage(execute, key, now, lambda: _take_work(execute, access, row, now, longest))
     if not job:
         conversations.release_claim(execute, key, row.fence)
@@ -419,7 +421,7 @@ def suspend_run(execute: Execute, job: ClaimedRun) -> None:
 
 
 def release_stale_claims(execute: Execute) -> None:
-    """Release the conversations and outbox rows of a dead process, and count its death."""
-    runs.count_death(execute)
+    """Release the conversations and outbox rows of dead processes, and count their deaths."""
+    runs.count_deaths(execute)
     conversations.release_stale_claims(execute)
     outbox.release_stale_rows(execute)

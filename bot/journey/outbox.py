@@ -126,7 +126,7 @@ class Outbox:
         self._claiming = True
         self._wake.clear()  # before the look: what is written during it is looked at again
         try:
-            items = await self._store.run(lambda execute: outbox.claim_rows(execute, CLAIM_BATCH))
+            items = await self._store.run(lambda execute: outbox.claim_rows(execute, self._store.me, CLAIM_BATCH))
             self.offer(items)
         finally:
             self._claiming = False

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -43,7 +41,7 @@ class Scheduler:
         self._store = store
         self._turns: TurnRunner
         self._current = current
-        self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self._owner = store.me
         self._live: dict[str, RunningTurn] = {}  # conversation → its latest turn
         self._queued: dict[str, Reply] = {}  # queued conversation → the reply that says so
         self._wake = store.listen(Written.MESSAGE)

@@ -187,7 +187,9 @@ class TurnEnd:
             rows += [row for part in work.parts for row in part.end(execute, ended)]
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
-            items = [item for row in rows for item in outbox.enqueue_claimed(execute, job.run, *row, now)]
+            items = [
+                item for row in rows for item in outbox.enqueue_claimed(execute, self._store.me, job.run, *row, now)
+            ]
             return items, used
 
         if not job.is_unattended:

@@ -230,7 +230,7 @@ class Budgets:
             stored.hold(execute, each.limit.key, each.money - each.taken[0], each.tokens - each.taken[1])
             if each.plan:
                 plan_holds.take(execute, each.plan, *each.taken)
-        return Opened(usage.open_call(execute, payer, least), holds)
+        return Opened(usage.open_call(execute, self._store.me, payer, least), holds)
 
     async def end(self, opened: Opened, done: Callable[[Execute], PricedCall | None]) -> list[Limit]:
         """Give back what a call holds and book what it cost, also if the caller is cancelled.

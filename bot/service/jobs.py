@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -33,7 +31,6 @@ MIN_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 5.0, 3600.0
 MAX_JOB_SECONDS = 3600.0
 LOOK_SECONDS = 30.0  # between looks without a wake-up
 MAX_ERROR_CHARS = 300
-INTERRUPTED = "the process ended while this job ran"
 
 Effect = Callable[[Execute], object]
 JobHandler = Callable[[BackgroundJob], Awaitable[Effect | None]]
@@ -53,7 +50,6 @@ class JobWorker:
     def __init__(self, store: Database, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._clock = clock
-        self._owner = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._kinds: dict[str, JobKind] = {}
         self._running = 0
         self._begun = False
@@ -91,11 +87,10 @@ class JobWorker:
 
     def _claim(self, execute: Execute) -> tuple[list[BackgroundJob], float | None]:
         if not self._begun:
-            jobs.release_stale_jobs(execute, INTERRUPTED)
             for name, kind in self._kinds.items():
                 if kind.every_seconds:
                     jobs.enqueue_job(execute, key=name, kind=name, payload={})
-        claimed = jobs.claim_jobs(execute, self._owner, self._clock(), MAX_RUNNING_JOBS - self._running)
+        claimed = jobs.claim_jobs(execute, self._store.me, self._clock(), MAX_RUNNING_JOBS - self._running)
         return claimed, jobs.earliest_due(execute)
 
     async def _run_job(self, job: BackgroundJob) -> None:

@@ -9,6 +9,7 @@ from agent.messages import Thread
 from bot.storage.database import Execute, Row
 from bot.storage.dialect import EXTRA, FOR_UPDATE
 from bot.storage.inbox import KEPT, OPEN
+from bot.storage.replicas import DEAD_OWNER
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxState, QuestionState
 
@@ -242,6 +243,8 @@ def claimable_conversations(execute: Execute, now: float, latest: float, limit: 
         working, _, person = heapq.heappop(people)
         if person not in waiting:
             waiting[person] = [*reversed(execute(_OF_PERSON, {**bounds, "person": person, "limit": limit - len(keys)}))]
+        if not waiting[person]:  # another process has claimed them meanwhile
+            continue
         keys.append(str(waiting[person].pop()["key"]))
         if rest := waiting[person]:
             heapq.heappush(people, (working + 1, float(rest[-1]["since"]), person))
@@ -258,11 +261,10 @@ def queueable_conversations(execute: Execute, now: float, latest: float, limit: 
     return read_rows(execute, ConversationRow, sql, now=now, latest=latest, limit=limit)
 
 
-def claim_conversation(execute: Execute, key: str, owner: str) -> ConversationRow:
-    """Claim a conversation under a new fencing number."""
-    sql = "UPDATE conversations SET owner=:owner, fence=fence+1 WHERE key=:key RETURNING *"
-    (row,) = read_rows(execute, ConversationRow, sql, owner=owner, key=key)
-    return row
+def claim_conversation(execute: Execute, key: str, owner: str) -> ConversationRow | None:
+    """Claim a conversation under a new fencing number. None: another process has claimed it meanwhile."""
+    sql = "UPDATE conversations SET owner=:owner, fence=fence+1 WHERE key=:key AND owner IS NULL RETURNING *"
+    return read_row(execute, ConversationRow, sql, owner=owner, key=key)
 
 
 def claim_at_once(execute: Execute, key: str, owner: str, now: float, latest: float) -> ConversationRow | None:
@@ -310,12 +312,12 @@ def release_claim(execute: Execute, key: str, fence: int) -> None:
 
 
 def release_stale_claims(execute: Execute) -> None:
-    """Release what a dead process held. The lock on data_dir guarantees that no other process works.
+    """Release what dead processes held.
 
     A power failure can undo a claim, but not the checkpoint of its turn: so a conversation that still has messages may
     hold unfinished work, too.
     """
-    for held in ("owner IS NOT NULL", "pending>0"):
+    for held in (DEAD_OWNER, "pending>0 AND owner IS NULL"):
         execute(f"{_INTERRUPT} WHERE {held}", {})
 
 

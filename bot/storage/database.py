@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -108,6 +110,7 @@ class Database:
 
     MAX_BATCH: int | None = None  # units of work in one transaction
     path: Path | None = None  # of its file, where it is one
+    is_shared = False  # with other processes, each of which has a lease (`replicas.py`)
 
     def __init__(self, path: Path, busy_timeout_seconds: float = 5.0) -> None:
         self._path = self.path = path
@@ -116,6 +119,7 @@ class Database:
         self._start()
 
     def _start(self) -> None:
+        self.me = f"{os.getpid()}-{secrets.token_hex(4)}"  # as which it owns rows (`replicas.py`)
         self._waiting: list[tuple[Work, bool, asyncio.Future[Any]]] = []
         self._urgent: list[tuple[Work, bool, asyncio.Future[Any]]] = []  # goes first, by itself
         self._upkeep: list[tuple[UpkeepWork, asyncio.Future[Any]]] = []  # each alone, after a transaction

@@ -19,7 +19,8 @@ FULL_TEXT_MATCH = "memory_index MATCH :query"
 FULL_TEXT_SCORE = "-bm25(memory_index, 1.0, 0.5, 0.2, 0.0)"  # its columns text, before, after, audience
 MERGE_PAGES = "(memory_index, rank) VALUES ('merge', :pages)"  # what makes SQLite's index smaller, inserted into it
 FOR_UPDATE = " /* locked */"  # the rows that a unit reads and then changes, until its transaction ends
-SKIP_LOCKED = " /* unless locked */"  # without rows that another process claims at this moment
+SKIP_LOCKED = " /* unless locked */"  # locked, without rows that another process claims at this moment
+NOW = "((julianday('now')-2440587.5)*86400.0)"  # unix time by the database's clock, whatever the hosts' clocks say
 EXTRA = "/* PostgreSQL */ "  # begins a statement that SQLite leaves out: there, each transaction is alone
 LOCK_AUDIT = EXTRA + "SELECT 1 FROM audit LIMIT 0"  # until the transaction ends: each row continues the one before it
 
@@ -35,6 +36,7 @@ POSTGRESQL: Mapping[str, str] = {
     FULL_TEXT_SCORE: "fawn_score(words, (SELECT fawn_weights(:query)))",
     f"INSERT INTO memory_index{MERGE_PAGES}": "SELECT :pages",
     "total_changes()": "0",
+    NOW: "date_part('epoch', clock_timestamp())",
     LOCK_AUDIT: "SELECT pg_advisory_xact_lock(1178686318)",
     EXTRA: "",
     FOR_UPDATE: " FOR UPDATE",

@@ -11,11 +11,13 @@ import orjson
 
 from bot.storage.database import Execute
 from bot.storage.dialect import SKIP_LOCKED
+from bot.storage.replicas import DEAD_OWNER
 from bot.storage.rows import insert_row, read_row, read_rows
 from catalogue import _, join_sentences
 
 _WAITING = "owner IS NULL AND due IS NOT NULL"
 _GIVEN_UP = "owner IS NULL AND due IS NULL"
+INTERRUPTED = "the process ended while this job ran"
 _CLAIMED = "owner>''"  # an index finds this, unlike IS NOT NULL
 
 
@@ -118,9 +120,9 @@ def _end_claim(execute: Execute, sql: str, job: BackgroundJob, **values: Any) ->
     execute("UPDATE jobs SET owner=NULL WHERE key=:key AND owner=:owner", claim)
 
 
-def release_stale_jobs(execute: Execute, error: str) -> None:
-    """Release what a dead process had claimed; the attempt counts."""
-    execute(f"UPDATE jobs SET owner=NULL, error=:error WHERE {_CLAIMED}", {"error": error})
+def release_stale_jobs(execute: Execute, error: str = INTERRUPTED) -> None:
+    """Release what dead processes had claimed; the attempt counts."""
+    execute(f"UPDATE jobs SET owner=NULL, error=:error WHERE {_CLAIMED} AND {DEAD_OWNER}", {"error": error})
 
 
 def count_jobs(execute: Execute) -> JobCounts:

@@ -17,6 +17,7 @@ from bot.storage.conversations import find_conversation
 from bot.storage.database import Execute, Row
 from bot.storage.dialect import SKIP_LOCKED
 from bot.storage.questions import QuestionRow
+from bot.storage.replicas import DEAD_OR_NO_OWNER
 from bot.storage.rows import insert_row
 from bot.storage.states import OutboxKind, OutboxState
 from catalogue import current_language
@@ -137,29 +138,31 @@ def count_notices(execute: Execute, prefix: str, since: float = 0.0) -> int:
 
 
 def enqueue_claimed(
-    execute: Execute, run: int, kind: OutboxKind, key: str, payload: bytes, now: float
+    execute: Execute, owner: str, run: int, kind: OutboxKind, key: str, payload: bytes, now: float
 ) -> list[OutboxItem]:
-    """Enqueue what the end of a run delivers, claimed by this process already: `Outbox.offer` it after the commit.
+    """Enqueue what the end of a run delivers, claimed by its process `owner`: `Outbox.offer` it after the commit.
 
     The address is the conversation's, which may have moved since the run began. Empty when the row is there already.
     """
+    language = current_language()
     rows = execute(
-        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, language, payload, state, created)"
+        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, language, payload, state, owner,"
+        " created)"
         " SELECT :key, :kind, c.thread, c.key, r.id, r.reply_to, r.requester, :language, :payload,"
-        f" {OutboxState.CLAIMED}, :now"
+        f" {OutboxState.CLAIMED}, :owner, :now"
         " FROM runs r JOIN conversations c ON c.key=r.conversation WHERE r.id=:run"
         " ON CONFLICT(key) DO NOTHING RETURNING *",
-        {"key": key, "kind": kind, "run": run, "language": current_language(), "payload": payload, "now": now},
+        {"key": key, "kind": kind, "run": run, "payload": payload, "owner": owner, "now": now, "language": language},
     )
     return [OutboxItem.from_row(row) for row in rows]
 
 
-def claim_rows(execute: Execute, limit: int) -> list[OutboxItem]:
-    """Claim new rows, oldest first. A row that cannot be read becomes a dead letter."""
+def claim_rows(execute: Execute, owner: str, limit: int) -> list[OutboxItem]:
+    """Claim new rows for a process, oldest first. A row that cannot be read becomes a dead letter."""
     rows = execute(
-        f"UPDATE outbox SET state={OutboxState.CLAIMED} WHERE state={OutboxState.NEW} AND id IN"
+        f"UPDATE outbox SET state={OutboxState.CLAIMED}, owner=:owner WHERE state={OutboxState.NEW} AND id IN"
         f" (SELECT id FROM outbox WHERE state={OutboxState.NEW} ORDER BY id LIMIT :limit{SKIP_LOCKED}) RETURNING *",
-        {"limit": limit},
+        {"owner": owner, "limit": limit},
     )
     items = []
     for row in sorted(rows, key=lambda row: int(row["id"])):
@@ -184,8 +187,9 @@ def end_row(execute: Execute, row: int, state: OutboxState, error: str) -> None:
 
 
 def release_stale_rows(execute: Execute) -> None:
-    """Release what a dead process had claimed."""
-    execute(f"UPDATE outbox SET state={OutboxState.NEW} WHERE state={OutboxState.CLAIMED}", {})
+    """Release what dead processes had claimed."""
+    sql = f"UPDATE outbox SET state={OutboxState.NEW}, owner=NULL WHERE state={OutboxState.CLAIMED}"
+    execute(f"{sql} AND {DEAD_OR_NO_OWNER}", {})
 
 
 def count_unfinished(execute: Execute) -> Mapping[OutboxState, int]:

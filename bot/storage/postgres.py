@@ -37,6 +37,7 @@ from bot.storage.postgres_session import (
     FENCE,
     LOST_SECONDS,
     OWNER_LOCK,
+    SCHEMA_LOCK,
     NamedRow,
     Target,
     connect,
@@ -84,6 +85,7 @@ class DatabaseServer:
     session: Target = ""
     lock_seconds: float = 5.0  # to wait for a row that another session holds
     owner_seconds: float = LOST_SECONDS  # to wait for the end of a process whose connection was lost
+    shared: bool = False  # several processes work on it
 
     @property
     def itself(self) -> Target:
@@ -92,7 +94,7 @@ class DatabaseServer:
 
 
 class PostgresDatabase(Database):
-    """A PostgreSQL database that this process alone works on.
+    """A PostgreSQL database that this process alone works on, or `shared` with others.
 
     Its beginning raises DatabaseInUse, DatabaseAway, StorageError for a server that refuses, and DatabaseFault.
     """
@@ -101,6 +103,7 @@ class PostgresDatabase(Database):
 
     def __init__(self, server: DatabaseServer) -> None:
         self._server = server
+        self.is_shared = server.shared
         self._start()
 
     def _close_files(self) -> None:
@@ -299,6 +302,15 @@ class _OnThread:
         self._thread.shutdown(wait=False)
 
 
+def _prepare(session: psycopg.Connection[NamedRow], server: DatabaseServer) -> None:
+    """Make or upgrade the tables: where processes share the database, one after the other."""
+    if server.shared:
+        session.execute(f"SELECT pg_advisory_lock({SCHEMA_LOCK})")
+    prepare_schema(session, server.itself)
+    if server.shared:
+        session.execute(f"SELECT pg_advisory_unlock({SCHEMA_LOCK})")
+
+
 def _open(server: DatabaseServer) -> Sessions:
     connection = connect(server.target)
     keeper = None
@@ -307,8 +319,8 @@ def _open(server: DatabaseServer) -> Sessions:
             keeper = connect(server.session)
         elif connection.execute("SELECT pg_backend_pid()").fetchone()[0] != connection.info.backend_pid:  # type: ignore[index]  # one row
             raise PoolerFound
-        own_database(keeper or connection, server.owner_seconds)
-        prepare_schema(keeper or connection, server.itself)
+        own_database(keeper or connection, server.owner_seconds, shared=server.shared)
+        _prepare(keeper or connection, server)
     except BaseException as error:
         for each in filter(None, (connection, keeper)):
             each.close()

@@ -23,6 +23,7 @@ from bot.storage.dialect import spell_for_postgresql
 
 OWNER_LOCK = 1178686319  # the session that works on this database holds it
 FENCE = 1178686320  # shared by each transaction of a process whose transactions are not in that session
+SCHEMA_LOCK = 1178686322  # of a session that makes or upgrades the tables, where others may do the same
 LOST_SECONDS = 15  # after which a connection counts as lost whose other end is silent
 STATEMENT_ERRORS = (
     psycopg.IntegrityError,
@@ -157,13 +158,17 @@ def execute_on(connection: psycopg.Connection[NamedRow], sql: str, values: Mappi
         raise StorageError(str(error)) from error  # also a table that is not there, as on SQLite
 
 
-def own_database(connection: psycopg.Connection[NamedRow], patience: float) -> None:
+def own_database(connection: psycopg.Connection[NamedRow], patience: float, *, shared: bool = False) -> None:
     """Have this session own the database until its end, once the last transaction of the owner before it has ended.
 
-    Raises DatabaseInUse, after some seconds of waiting.
+    `shared`: with others that share it, but with none that wants it alone. Raises DatabaseInUse, after some seconds of
+    waiting.
     """
     connection.execute(f"SET lock_timeout={max(patience, 0.001) * 1000:.0f}")
     try:
+        if shared:
+            connection.execute(f"SELECT pg_advisory_lock_shared({OWNER_LOCK})")
+            return
         connection.execute(f"SELECT pg_advisory_lock({OWNER_LOCK})")
         connection.execute(f"SELECT pg_advisory_lock({FENCE}); SELECT pg_advisory_unlock({FENCE})")
     except psycopg.errors.LockNotAvailable:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from agent.messages import Author, Message, Thread
 from agent.stored_json import build_dataclass
 from bot.storage.database import Execute
+from bot.storage.replicas import LIVING
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import OPEN_RUN, RunState
 
@@ -15,7 +16,7 @@ _NEXT_FIRE = (
     "(SELECT y.id FROM runs y WHERE y.conversation=i.conversation AND y.id>i.run AND EXISTS"
     " (SELECT 1 FROM inbox j WHERE j.run=y.id AND j.key LIKE 'sched:%') ORDER BY y.id LIMIT 1)"
 )
-_IN_PROGRESS = f"{OPEN_RUN} AND r.state='{RunState.RUNNING}' AND c.owner IS NOT NULL"  # the first is for the index
+_IN_PROGRESS = f"{OPEN_RUN} AND r.state='{RunState.RUNNING}'"  # the first is for the index
 LATEST_RUN = (
     "(SELECT max(x.id) FROM runs x WHERE x.conversation=i.conversation AND x.id>=i.run"
     f" AND (x.id<{_NEXT_FIRE} OR {_NEXT_FIRE} IS NULL))"
@@ -80,15 +81,17 @@ def resume_run(execute: Execute, conversation: str) -> RunRow | None:
     return read_row(execute, RunRow, sql, conversation=conversation)
 
 
-def count_death(execute: Execute) -> None:
-    """Count the death of the process for the run that was in progress alone. Of several, any may be the cause.
+def count_deaths(execute: Execute) -> None:
+    """Count the death of a process for the run that was in progress alone there. Of several, any may be the cause.
 
-    Called before the claims of the dead process are released.
+    Called before the claims of dead processes are released.
     """
-    sql = f"SELECT r.id FROM runs r JOIN conversations c ON c.key=r.conversation WHERE r.{_IN_PROGRESS} LIMIT 2"
-    held = execute(sql, {})
-    if len(held) == 1:
-        execute("UPDATE runs SET deaths_alone=deaths_alone+1 WHERE id=:run", {"run": held[0]["id"]})
+    execute(
+        "UPDATE runs SET deaths_alone=deaths_alone+1 WHERE id IN (SELECT min(r.id) FROM runs r"
+        f" JOIN conversations c ON c.key=r.conversation WHERE r.{_IN_PROGRESS} AND c.owner NOT IN {LIVING}"
+        " GROUP BY c.owner HAVING count(*)=1)",
+        {},
+    )
 
 
 def next_suspect(execute: Execute, interruptions: int) -> str | None:

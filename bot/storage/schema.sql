@@ -147,6 +147,7 @@ CREATE TABLE usage (
     cost INTEGER,
     open INTEGER DEFAULT '0' NOT NULL,
     began FLOAT DEFAULT '0' NOT NULL,
+    owner TEXT,
     PRIMARY KEY (id)
 );
 CREATE INDEX usage_at ON usage (at);
@@ -187,6 +188,7 @@ CREATE TABLE outbox (
     error TEXT DEFAULT '' NOT NULL,
     person TEXT DEFAULT '' NOT NULL,
     language TEXT DEFAULT '' NOT NULL,
+    owner TEXT,
     UNIQUE ("key")
 );
 CREATE INDEX outbox_state ON outbox (state, created);
@@ -508,6 +510,7 @@ CREATE TABLE tasks (
     message INTEGER,
     begun_in INTEGER,
     tool TEXT DEFAULT '' NOT NULL,
+    owner TEXT,
     UNIQUE ("key")
 );
 CREATE INDEX tasks_created ON tasks (created);
@@ -861,9 +864,21 @@ CREATE TABLE reply_handles (
 );
 CREATE INDEX reply_handles_until ON reply_handles (until);
 
+-- The processes that work on this database. Who has a lease lives: `until` is in the time of the database, and has no end
+-- where a lock keeps all others away. What names a dead process as its `owner` is released.
+CREATE TABLE replicas (
+    id TEXT NOT NULL,
+    host TEXT NOT NULL,
+    until FLOAT NOT NULL,
+    started_at FLOAT NOT NULL,
+    version TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    PRIMARY KEY (id)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0114');
+INSERT INTO alembic_version VALUES ('0115');
 COMMIT;

@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.messages import Author, Requester, Thread
 from bot.storage.database import Execute
+from bot.storage.replicas import DEAD_OR_NO_OWNER
 from bot.storage.rows import MAX_ROW, insert_row, read_row, read_rows
 from bot.storage.runs import LATEST_RUN
 from bot.storage.states import OPEN_RUN, OPEN_TASK, InboxState, RunState, TaskKind, TaskState
@@ -158,18 +159,19 @@ def open_of_thread(execute: Execute, thread: Thread) -> list[TaskRow]:
     return read_rows(execute, TaskRow, sql, thread=str(thread))
 
 
-def claim_queued(execute: Execute, now: float) -> list[TaskRow]:
-    """Mark the queued tasks as running, and return them."""
+def claim_queued(execute: Execute, owner: str, now: float) -> list[TaskRow]:
+    """Mark the queued tasks as running in a process, and return them."""
     sql = (
-        f"UPDATE tasks SET state='{TaskState.RUNNING}', started=:now WHERE {OPEN_TASK}"
+        f"UPDATE tasks SET state='{TaskState.RUNNING}', owner=:owner, started=:now WHERE {OPEN_TASK}"
         f" AND state='{TaskState.QUEUED}' RETURNING *"
     )
-    return read_rows(execute, TaskRow, sql, now=now)
+    return read_rows(execute, TaskRow, sql, owner=owner, now=now)
 
 
-def running_tasks(execute: Execute) -> list[TaskRow]:
-    """Return the tasks that run."""
-    return read_rows(execute, TaskRow, f"SELECT * FROM tasks WHERE {OPEN_TASK} AND state='{TaskState.RUNNING}'")
+def lost_tasks(execute: Execute) -> list[TaskRow]:
+    """Return the tasks that ran in processes that are dead."""
+    sql = f"SELECT * FROM tasks WHERE {OPEN_TASK} AND state='{TaskState.RUNNING}' AND {DEAD_OR_NO_OWNER}"
+    return read_rows(execute, TaskRow, sql)
 
 
 def end_task(

@@ -13,6 +13,7 @@ from agent.messages import Thread
 from agent.spending import SANDBOX, ModelCall
 from bot.storage.database import Execute
 from bot.storage.dialect import QUARTER
+from bot.storage.replicas import DEAD_OR_NO_OWNER
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.web_people import payer_key, true_person
 
@@ -89,9 +90,9 @@ def record_calls(execute: Execute, payer: Payer, calls: Iterable[PricedCall]) ->
         insert_row(execute, "usage", "id", _columns(payer, each))
 
 
-def open_call(execute: Execute, payer: Payer, least: PricedCall) -> int:
-    """Record a call that is about to be sent; return its id. `least` is what it costs in any case."""
-    return int(insert_row(execute, "usage", "id", {**_columns(payer, least), "open": 1})[0]["id"])
+def open_call(execute: Execute, owner: str, payer: Payer, least: PricedCall) -> int:
+    """Record a call that the process `owner` is about to send; return its id. `least` is what it costs in any case."""
+    return int(insert_row(execute, "usage", "id", {**_columns(payer, least), "open": 1, "owner": owner})[0]["id"])
 
 
 def close_call(execute: Execute, id: int, done: PricedCall) -> None:
@@ -119,8 +120,8 @@ def delete_call(execute: Execute, id: int) -> None:
 
 
 def close_stale_calls(execute: Execute) -> None:
-    """Let the open calls of a dead process count with their input."""
-    execute("UPDATE usage SET open=0 WHERE open=1", {})
+    """Let the open calls of dead processes count with their input."""
+    execute(f"UPDATE usage SET open=0 WHERE open=1 AND {DEAD_OR_NO_OWNER}", {})
 
 
 def _columns(payer: Payer, each: PricedCall) -> dict[str, object]:

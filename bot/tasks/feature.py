@@ -53,6 +53,6 @@ FEATURE = Feature(
             rank=150,
         ),
     ),
-    recover=report_lost,
+    release=report_lost,
     start=_start,
 )

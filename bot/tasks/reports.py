@@ -83,8 +83,8 @@ def record_end(
 
 
 def report_lost(execute: Execute, config: Config, now: float) -> None:
-    """Report the commands that ran when the last process of the service ended: their sandboxes ended with it."""
-    for row in tasks.running_tasks(execute):
+    """Report the commands that ran in processes that are dead: their sandboxes ended with them."""
+    for row in tasks.lost_tasks(execute):
         _report_end(execute, config, row, TaskEnd(TaskState.LOST, reason=RESTARTED), now, LATER)
 
 

@@ -78,7 +78,7 @@ class CommandTasks:
             await self._tasks.cancel()
 
     async def _start_queued(self, provider: SandboxProvider) -> None:
-        for row in await self._store.run(partial(tasks.claim_queued, now=time.time())):
+        for row in await self._store.run(partial(tasks.claim_queued, owner=self._store.me, now=time.time())):
             task = self._running[row.id] = self._tasks.start(self._run(provider, row), name=f"task {row.id}")
             task.add_done_callback(partial(self._forget, row.id))
         with contextlib.suppress(TimeoutError):

@@ -304,7 +304,7 @@ async def test_what_changes_nothing_for_a_reader_does_not_wake_it(store: Databas
     def work(execute: Execute) -> None:
         conversation = conversations.current_conversation(execute, MESSAGE.thread, 1.0)
         conversations.refresh_pending(execute, conversation)
-        for row in outbox.claim_rows(execute, 10):
+        for row in outbox.claim_rows(execute, "me", 10):
             outbox.record_attempt(execute, row.id, 1, "later")
             outbox.end_row(execute, row.id, OutboxState.SENT, "")
         execute("UPDATE schedules SET name='J'", {})

@@ -13,7 +13,7 @@ from pathlib import Path
 from bot.service.jobs import Effect, JobWorker
 from bot.storage.conversations import set_title
 from bot.storage.database import Database
-from bot.storage.jobs import BackgroundJob
+from bot.storage.jobs import BackgroundJob, release_stale_jobs
 from tests.fakes.server import until
 
 
@@ -25,6 +25,7 @@ async def main(folder: Path) -> None:
         return lambda execute: set_title(execute, job.arguments["conversation"], "made")
 
     async with Database(folder / "fawn.db") as store:
+        await store.run(release_stale_jobs)
         worker = JobWorker(store)
         worker.register("slow", handle)
         await worker.serve()

@@ -64,7 +64,7 @@ class PushBench:
 
     async def rows(self) -> list[tuple[str, str, str]]:
         """The thread, text and mention of what the outbox has."""
-        items = await self.store.run(lambda execute: outbox.claim_rows(execute, 10))
+        items = await self.store.run(lambda execute: outbox.claim_rows(execute, "me", 10))
         finals = [(str(item.thread), Final.load(item.payload)) for item in items]
         return [(thread, final.text, final.mention) for thread, final in finals]
 

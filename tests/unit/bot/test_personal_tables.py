@@ -34,6 +34,7 @@ EXEMPT = {
     "web_files.name": "a file, which goes with its person",
     "outcomes.name": "a model, tool or skill",
     "outcome_errors.name": "the same",
+    **dict.fromkeys(("outbox.owner", "tasks.owner", "usage.owner"), "the process that holds the row"),
 }
 
 WITH_CONVERSATION = "it goes with its conversation"
@@ -53,6 +54,7 @@ NO_PEOPLE = {
     "audit_pushes": "how far the audit was sent to each receiver",
     "channel_state": "positions in the events of platforms, and keys of encryption",
     "listening": "chats whose talk is kept, with a time",
+    "replicas": "the processes that work on the database, with their machines",
     "identity": "the number of this installation",
     "alembic_version": "the revision of the schema",
 }

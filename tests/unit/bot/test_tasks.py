@@ -164,7 +164,7 @@ async def test_the_end_of_a_command_has_its_row_in_the_audit(
 ) -> None:
     def work(execute: Execute) -> list[dict[str, object]]:
         row = queue(execute, current, GROUP)
-        assert tasks.claim_queued(execute, 1.0)
+        assert tasks.claim_queued(execute, "me", 1.0)
         end = TaskEnd(state, code)
         record_end(execute, current.config, row, end, 2.0)
         record_end(execute, current.config, row, end, 3.0)  # its end is recorded once

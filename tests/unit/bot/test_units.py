@@ -139,5 +139,5 @@ async def test_the_chart_of_usage_is_drawn_outside_of_a_transaction(store: Datab
     await store.run(effect)
     [copy] = (tmp_path / "spool").glob(f"usage-*/{CHART_NAME}")
     assert copy.read_bytes().startswith(b"\x89PNG")
-    items = await store.run(lambda execute: outbox.claim_rows(execute, 5))
+    items = await store.run(lambda execute: outbox.claim_rows(execute, "me", 5))
     assert [str(copy).encode() in item.payload for item in items] == [False, True]

@@ -1,0 +1,149 @@
+"""Processes that share a database: each has a lease, and only what dead ones held is released."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.messages import Author, Message, Origin, Thread
+from bot.storage import conversations, inbox, jobs, outbox, replicas, tasks, usage
+from bot.storage.data_lock import DatabaseInUse
+from bot.storage.database import Database, Execute
+from bot.storage.replicas import ALONE, LEASE_SECONDS, ReplicaRow
+from bot.storage.states import OutboxState
+from tests.support.postgres import database_of, need_postgres
+
+THREAD = Thread("telegram", "1", "42")
+ENDED = "UPDATE replicas SET until=until-:seconds WHERE id=:id"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    need_postgres()
+    return database_of(tmp_path)
+
+
+def opened(url: str, **options: Any) -> Database:
+    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+
+    return PostgresDatabase(DatabaseServer(url, **({"shared": True} | options)))
+
+
+def replica(store: Database, host: str = "one") -> ReplicaRow:
+    return ReplicaRow(store.me, host, ALONE, 1.0, "0.1.0", "d")
+
+
+async def register(store: Database, *, alone: bool = False) -> None:
+    await store.run(lambda execute: replicas.register(execute, replica(store), alone=alone))
+
+
+@pytest.fixture
+async def pair(url: str) -> AsyncIterator[tuple[Database, Database]]:
+    async with AsyncExitStack() as stack:
+        one, two = [await stack.enter_async_context(opened(url)) for _ in range(2)]
+        await register(one)
+        await register(two)
+        yield one, two
+
+
+async def die(observer: Database, dead: Database) -> None:
+    """Have a lease end that nobody renews."""
+    await observer.run(lambda execute: execute(ENDED, {"seconds": 2 * LEASE_SECONDS, "id": dead.me}))
+
+
+def hold_everything(execute: Execute, owner: str) -> str:
+    """Hold one of everything as a process does: a conversation, a row of the outbox, a command, a job, a call."""
+    key = conversations.current_conversation(execute, THREAD, 1.0)
+    message = Message(THREAD, "k", "1", Author("42", "Jane"), "hello", 1.0, private=True, origin=Origin.PERSON)
+    inbox.store_message(execute, message, key, ready=1.0, received=1.0)
+    conversations.refresh_pending(execute, key)
+    assert conversations.claim_conversation(execute, key, owner)
+    outbox.enqueue_notice(execute, THREAD, "words", key="words", now=1.0)
+    assert outbox.claim_rows(execute, owner, 10)
+    jobs.enqueue_job(execute, key="job", kind="work", payload={})
+    assert jobs.claim_jobs(execute, owner, 9e9, 10)
+    task = dict.fromkeys(("kind", "name", "language", "conversation", "title", "what", "follow_up"), "")
+    task |= {"channel": "telegram", "person": "42", "thread": str(THREAD), "state": "queued"}
+    tasks.add_task(execute, {**task, "key": "task", "guest": 0, "private": 1, "created": 1.0})
+    assert tasks.claim_queued(execute, owner, 2.0)
+    call = "INSERT INTO usage(run, conversation, agent, model, kind, input, output, cached, reasoning, seconds, at,"
+    execute(f"{call} open, owner) VALUES (1, 'c', '', 'm', 'turn', 7, 0, 0, 0, 0, 1, 1, :owner)", {"owner": owner})
+    return key
+
+
+def release(execute: Execute) -> None:
+    conversations.release_stale_claims(execute)
+    outbox.release_stale_rows(execute)
+    jobs.release_stale_jobs(execute)
+    usage.close_stale_calls(execute)
+
+
+def held(execute: Execute) -> dict[str, Any]:
+    [row] = execute(
+        "SELECT (SELECT owner FROM conversations) AS claim, (SELECT state FROM outbox) AS row,"
+        " (SELECT owner FROM jobs) AS job, (SELECT open FROM usage) AS call",
+        {},
+    )
+    return {**dict(row), "lost": len(tasks.lost_tasks(execute))}
+
+
+async def test_a_start_releases_nothing_of_a_living_process(pair: tuple[Database, Database]) -> None:
+    one, two = pair
+    await one.run(partial(hold_everything, owner=one.me))
+    await two.run(release)
+    kept = {"claim": one.me, "row": OutboxState.CLAIMED, "job": one.me, "call": 1, "lost": 0}
+    assert await two.run(held) == kept
+
+
+async def test_what_a_dead_process_held_is_released_by_another(pair: tuple[Database, Database]) -> None:
+    one, two = pair
+    await one.run(partial(hold_everything, owner=one.me))
+    await die(two, one)
+    assert await two.run(replicas.forget_dead) == [one.me]
+    assert await two.run(replicas.forget_dead) == []
+    await two.run(release)
+    assert await two.run(held) == {"claim": None, "row": OutboxState.NEW, "job": None, "call": 0, "lost": 1}
+
+
+async def test_a_lease_is_renewed_by_the_clock_of_the_database_and_not_after_its_end(
+    pair: tuple[Database, Database],
+) -> None:
+    one, two = pair
+    assert [each.id for each in await two.run(replicas.living)] == sorted([one.me, two.me])
+    assert await one.run(partial(replicas.renew, id=one.me))
+    [row] = await two.run(
+        lambda execute: execute(
+            "SELECT until-extract(epoch FROM now()) AS left FROM replicas WHERE id=:id", {"id": one.me}
+        )
+    )
+    assert 0 < row["left"] <= LEASE_SECONDS + 1
+    await die(two, one)
+    assert [each.id for each in await two.run(replicas.living)] == [two.me]
+    assert not await one.run(partial(replicas.renew, id=one.me))
+
+
+async def test_a_process_that_works_alone_and_those_that_share_keep_each_other_away(url: str) -> None:
+    async with opened(url, shared=False) as alone:
+        await register(alone, alone=True)
+        await alone.run(partial(hold_everything, owner=alone.me))
+        with pytest.raises(DatabaseInUse):
+            async with opened(url, owner_seconds=0.05):
+                pass
+    async with opened(url) as one:
+        await register(one)  # whatever that process held is released, though its lease has no end
+        await one.run(release)
+        assert (await one.run(held))["claim"] is None
+        with pytest.raises(DatabaseInUse):
+            async with opened(url, shared=False, owner_seconds=0.05):
+                pass
+
+
+async def test_a_conversation_that_another_process_claims_meanwhile_is_left(pair: tuple[Database, Database]) -> None:
+    one, two = pair
+    key = await one.run(partial(hold_everything, owner=one.me))
+    assert await two.run(lambda execute: conversations.claim_conversation(execute, key, two.me)) is None

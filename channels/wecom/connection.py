@@ -42,7 +42,8 @@ RESPOND, UPDATE_CARD, SEND = "aibot_respond_msg", "aibot_respond_update_msg", "a
 
 SYSTEM_BUSY = -1
 NOT_SUBSCRIBED = 846609  # the line is dead although it is open (hermes-agent#29667, #47564)
-_ENDED = frozenset({846604, 846605, 846608})  # the id of an old event, or a stream older than ten minutes
+STREAM_ENDED = 846608  # its last frame came, or it is older than ten minutes
+_ENDED = frozenset({846604, 846605, STREAM_ENDED})  # the others: the id of an old event
 _LIMITED = frozenset({45009, 45033, 846607})
 SUPERSEDED = 6000  # a later frame of the same stream came first: nothing is lost
 
@@ -61,7 +62,7 @@ class WeComRefusal(CodedRefusal):
 
 
 class AnswerEnded(WeComRefusal):
-    """What the call answers is over: its event is too old, or its stream has lasted ten minutes."""
+    """What the call answers is over: its event is too old, or its stream has ended."""
 
 
 class Displaced(Exception):

@@ -20,7 +20,7 @@ import orjson
 from agent.blocks import Ask, Final, View
 from agent.messages import Thread
 from catalogue import N_, _
-from channels.base import OutcomeUnknown, Refused, SentMessages, find_sent_message
+from channels.base import OutcomeUnknown, Refused, SentMessages, TryLater, find_sent_message
 from channels.shared import progress, texts
 from channels.shared.background import BackgroundTasks
 from channels.shared.http_client import RateLimited
@@ -28,7 +28,7 @@ from channels.shared.markdown_split import split_markdown
 from channels.shared.rate_limit import SAFETY_FACTOR, CallRate, Priority, RateLimitScope
 from channels.shared.reply_layout import button_labels, lay_out
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
-from channels.wecom.connection import RESPOND, AnswerEnded, WeComConnection
+from channels.wecom.connection import RESPOND, STREAM_ENDED, AnswerEnded, WeComConnection
 
 POST = "post"
 POST_LIMITS = [  # of a conversation's messages (…/101463)
@@ -46,6 +46,8 @@ STREAM_SECONDS = 600.0  # the life of a stream from its first frame on, however 
 SEAL_SECONDS = 540.0  # after which it is ended in time, and the answer goes on in another one
 FREE_FRAMES = 20  # of a stream at any speed; WeCom takes about 85 of one (operators' measurement)…
 FRAME_SECONDS = 9.0  # …so that the others are spread over its life
+
+SHOWN = "="  # behind the id of a stream, before what its last frame showed for certain
 
 LOADING = "<think></think>"  # shown as “thinking”; an empty text is no frame
 CONTINUES = N_("_Continues below._")
@@ -94,6 +96,11 @@ class PacedScope(RateLimitScope):
             self.began, self.frames = time.monotonic(), 0
         self.frames += 1
 
+    def go_on(self, seconds: float) -> None:
+        """Go on with a stream of an earlier process, which wrote as many frames in so long as it may have."""
+        self.began = time.monotonic() - seconds
+        self.frames = FREE_FRAMES + int(seconds / self.frame_seconds)
+
     async def acquire(self, priority: Priority) -> None:
         due = self.began + (self.frames - FREE_FRAMES) * self.frame_seconds
         if priority is Priority.STREAM and self.began and (wait := due - time.monotonic()) > 0:
@@ -104,9 +111,10 @@ class PacedScope(RateLimitScope):
 class WeComRenderer(MessageRenderer[WeComMessage]):
     """Renders and posts the messages of one reply.
 
-    The stored id of a stream is its own id, which Fawn chooses and records before the first frame: the same id again is
-    the same message. It contains the time at which it began. "md-…" and "card-…" are messages that cannot be changed;
-    their ids contain what they show.
+    A stream has an id of its own, which Fawn chooses and records before the first frame: the same id again is the same
+    message. It contains the time at which it began. Before the last frame, "ID/DIGEST" is recorded, with a digest of
+    what that shows: WeCom refuses a repeat because the stream has ended, and only the record tells by what. "md-…" and
+    "card-…" are messages that cannot be changed; their ids contain what they show.
     """
 
     def __init__(
@@ -130,7 +138,9 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
         self._ids: dict[int, str] = {}  # chosen for the next post of a part
         self._live: dict[str, WeComMessage] = {}  # streams of this process that are not ended, and what they show
         self._seals: dict[str, asyncio.TimerHandle] = {}
-        self._begun: set[str] = set()  # streams of this process
+        self._last: dict[str, str] = {}  # stream → digest of a last frame whose outcome is unknown, or SHOWN and digest
+        self._unsure: set[str] = set()  # streams that have ended, perhaps with the whole answer
+        self._earlier = {_stream_of(post.id or post.handle) for post in posts.known}  # streams of other processes
 
     # ------------------------------------------------------------ rendering
 
@@ -175,9 +185,11 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
         known = find_sent_message(self._posts, index)
         kind = "card" if part.ask_id else "stream" if self._req_id else "md"
         id = known.handle if known and known.id is None and known.handle.startswith(f"{kind}-") else ""
+        if stream := _stream_of(id):
+            id, _slash, self._last[stream] = id.partition("/")
         last = uuid.uuid4().hex[:12] if kind == "stream" else f"{uuid.uuid4().hex[:12]}-{_digest(part)}"
-        self._ids[index] = id or f"{kind}-{int(time.time())}-{last}"
-        return self._ids[index]
+        self._ids[index] = id = id or f"{kind}-{int(time.time())}-{last}"
+        return f"{id}/{_end_digest(part)}" if kind == "stream" and part.final else id
 
     async def post(self, part: WeComMessage, index: int, replaced: str) -> str:
         id = self._ids[index]
@@ -185,8 +197,8 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
         if part.ask_id:
             await self._send_card(id, part, index)
             return id
-        if replaced.startswith("stream-") and replaced not in self._begun and part.final:
-            part = self.repeat(part)  # its last frame may have been shown
+        if _stream_of(replaced) in self._unsure and part.final:
+            part = self.repeat(part)
         if id.startswith("stream-"):
             try:
                 await self._write_frame(id, part, first=True)
@@ -195,7 +207,7 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
                 if not part.final:
                     raise
             else:
-                return id
+                return f"{id}/{SHOWN}{_end_digest(part)}" if part.final else id
             id = f"md-{id.partition('-')[2]}-{_digest(part)}"
         if self._is_repeat(index):
             part = self.repeat(part)
@@ -205,39 +217,73 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
     async def edit(self, message_id: str, part: WeComMessage) -> None:
         """Write the whole text into a stream. Raises MessageMissing when that has ended, and Refused for other posts.
 
-        Whether the stream of an earlier process had its last frame is unknown: the text may be visible twice, and is
-        marked.
+        Where nobody can know what its last frame showed, the text may be visible twice, and is marked.
         """
         if not message_id.startswith("stream-"):
             if message_id.endswith(f"-{_digest(part)}"):
                 return  # it shows this
             raise Refused(_("WeCom cannot change a message of the robot."))
-        if time.time() - _began_at(message_id) > self._seal_seconds and message_id not in self._live:
-            raise MessageMissing("its stream has ended")
+        id, _slash, stored = message_id.partition("/")
+        last = self._last.setdefault(id, stored)
+        if part.final and last == f"{SHOWN}{_end_digest(part)}":
+            return
         try:
-            await self._write_frame(message_id, part)
-        except AnswerEnded as error:
-            self._end(message_id)
-            raise MessageMissing(str(error)) from None
+            if not self._is_young(id) and id not in self._live:
+                raise MessageMissing("its stream has ended")
+            if part.final:
+                await self._record_end(id, part)
+            await self._write_frame(id, part)
+        except Refused as error:
+            self._end(id)
+            if last:
+                self._unsure.add(id)
+            if isinstance(error, AnswerEnded):
+                raise MessageMissing(str(error)) from None
+            raise
 
     async def delete(self, message_id: str) -> None:
         """End a stream that has no more to say: nothing can be taken back."""
-        if message_id.startswith("stream-"):
+        if id := _stream_of(message_id):
             with suppress(AnswerEnded):
-                await self._write_frame(message_id, WeComMessage("·", final=True))
-            self._end(message_id)
+                await self._write_frame(id, WeComMessage("·", final=True))
+            self._end(id)
 
     async def _write_frame(self, id: str, part: WeComMessage, *, first: bool = False) -> None:
-        """Write a frame, which replaces the text of its stream. The last one ends it."""
+        """Write a frame, which replaces the text of its stream. The last one ends it.
+
+        Raises AnswerEnded if the stream has ended, unless an earlier attempt of the same last frame did that.
+        """
+        last = self._last.get(id, "")
+        if id in self._earlier:
+            self._earlier.remove(id)
+            self._scope.go_on(time.time() - _began_at(id))
         self._scope.count_frame(first=first)
-        if first:
-            self._begun.add(id)
-        await self._send_frame(id, part, {"feedback": {"id": id}} if first else {})
+        try:
+            if part.final:
+                self._last[id] = _end_digest(part)
+            await self._send_frame(id, part, {"feedback": {"id": id}} if first else {})
+        except TryLater:  # it was not written
+            self._last[id] = last
+            raise
+        except AnswerEnded as error:
+            if not (part.final and error.code == STREAM_ENDED and self._is_young(id) and last == _end_digest(part)):
+                raise
         if part.final:
+            self._last[id] = f"{SHOWN}{_end_digest(part)}"
             self._end(id)
         else:
             self._live[id] = part
             self._seal_in_time(id)
+
+    async def _record_end(self, id: str, part: WeComMessage) -> None:
+        """Record what the last frame of a stream is going to show."""
+        found = (post.index for post in self._posts.known if post.id and _stream_of(post.id) == id)
+        for index in found:
+            await self._posts.sent(index, f"{id}/{_end_digest(part)}")
+
+    def _is_young(self, id: str) -> bool:
+        """Return whether a stream cannot have ended by its age."""
+        return time.time() - _began_at(id) <= self._seal_seconds
 
     async def _send_frame(self, id: str, part: WeComMessage, more: Mapping[str, Any]) -> None:
         stream = {"id": id, "finish": part.final, "content": part.content, **more}
@@ -326,6 +372,16 @@ def _bytes(text: str) -> int:
 def _digest(part: WeComMessage) -> str:
     shown = orjson.dumps([part.content, part.ask_id, part.options])
     return hashlib.blake2b(shown, digest_size=6).hexdigest()
+
+
+def _end_digest(part: WeComMessage) -> str:
+    """Return the digest of what the last frame of a stream shows, with or without the mark of a repeat."""
+    return _digest(replace(part, repeated=False))
+
+
+def _stream_of(id: str) -> str:
+    """Return the id of a stream in a stored one; "" for another message."""
+    return id.partition("/")[0] if id.startswith("stream-") else ""
 
 
 def _began_at(stream: str) -> float:

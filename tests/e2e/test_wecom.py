@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.model_script import without_directives
 from tests.fakes.server import until
 from tests.fakes.wecom import FakeWeCom
 from tests.support.rigs.wecom import WeComRig
@@ -21,15 +22,29 @@ def server_of(talk: ThreadTalk) -> FakeWeCom:
 
 async def test_an_answer_goes_on_in_its_message_after_a_kill(tmp_path: Path) -> None:
     async with ThreadTalk.open(tmp_path, "wecom") as talk:
-        talk.say(ask(text="word " * 60 + "end", delay_ms=50))
+        talk.say(ask(text="word " * 60 + "end", tok_ms=50))
         await until(lambda: "word word" in "\n".join(talk.visible()), 30, "a part of the answer")
         await until(lambda: talk.service.rows("SELECT 1 FROM posts WHERE sent=1"), 30, "the record of its message")
+        assert not server_of(talk).shown[0].finished
         await talk.service.kill()
         await talk.service.start()
         await talk.shows("end", seconds=40)
         await talk.service.quiet()
         assert len(talk.visible()) == 1
         assert [one.finished for one in server_of(talk).shown] == [True]
+
+
+async def test_an_answer_whose_end_was_shown_right_before_a_kill_is_shown_once(tmp_path: Path) -> None:
+    """The process hears nothing of its last frame, so that its end is not recorded as delivered."""
+    async with ThreadTalk.open(tmp_path, "wecom") as talk:
+        server_of(talk).fault("hang", "*", after=True, contains='"finish":true')
+        talk.say(ask(text="word " * 20 + "end", tok_ms=20))
+        await until(lambda: any(one.finished for one in server_of(talk).shown), 30, "the last frame")
+        await talk.service.kill()
+        assert talk.service.rows("SELECT 1 FROM outbox WHERE state<2")
+        await talk.service.start()
+        await talk.service.quiet()
+        assert [without_directives(one.text) for one in server_of(talk).shown] == [f"{'word ' * 20}end"]
 
 
 @pytest.mark.usefixtures("bubblewrap")

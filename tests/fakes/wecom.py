@@ -145,7 +145,7 @@ class FakeWeCom(LocalServer):
             self.calls.append(call)
             again = body.get("stream") and any(one.id == body["stream"]["id"] for one in self.shown)
             call.method = "edit" if again else call.method
-            fault = self.take_fault(call.method, self.places.get(call.place))
+            fault = self.take_fault(call.method, self.places.get(call.place), orjson.dumps(body).decode())
         if fault and not fault.after and (code := await self._suffer(fault, request)) is not None:
             return await self._answer(line, req_id, code) if code else False
         answer: Json = {}

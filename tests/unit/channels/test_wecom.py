@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Done, Final, Step, Text, View
-from agent.messages import Kind
+from agent.messages import Kind, Message
 from agent.setting import Secret
-from channels.base import Health, OutgoingFile, Refused, TryLater
+from channels.base import Health, OutgoingFile, Refused, Reply, TryLater
 from channels.shared.rate_limit import Priority
 from channels.wecom.channel import WeComChannel
 from channels.wecom.connection import DISPLACED
-from channels.wecom.reply import FREE_FRAMES, PacedScope
+from channels.wecom.reply import FRAME_SECONDS, FREE_FRAMES, PacedScope
 from tests.fakes.wecom import DEAD, JANE, Shown, group
 from tests.support.rigs.registry import Memory, until
 from tests.support.rigs.wecom import DIRECT, WeComRig
@@ -120,19 +120,98 @@ async def test_a_restarted_process_goes_on_in_the_same_stream(rig: WeComRig) -> 
     assert [one.text for one in streams(rig)] == ["the whole"]
 
 
-async def test_an_answer_that_was_shown_before_a_crash_is_marked_as_a_repeat(rig: WeComRig) -> None:
-    """Nobody can know whether the last frame arrived: WeCom refuses another one for both reasons."""
+async def stream_half(rig: WeComRig, asked: Message) -> tuple[Memory, Reply]:
+    """Begin to answer a message: half of the answer is visible, and its message recorded."""
+    posts = Memory(handle=asked.reply_handle)
+    reply = rig.channel.reply(asked.thread, posts, to=asked.id)
+    reply.show(Text("half"))
+    await until(lambda: posts.rows.get(0))
+    return posts, reply
+
+
+async def kill_at_the_last_frame(rig: WeComRig, reply: Reply, method: str) -> None:
+    """Let the process end after WeCom has shown the last frame, and before it hears so; begin another one."""
+    rig.server.fault("hang", method, after=True, contains='"finish":true')
+    finishing = asyncio.create_task(reply.finish(Final("the whole")))
+    await until(lambda: [one.text for one in streams(rig)] == ["the whole"])
+    finishing.cancel()
+    await restart(rig)
+
+
+async def finish_again(rig: WeComRig, asked: Message, posts: Memory, text: str = "the whole") -> list[str]:
+    again = Memory(rows=posts.rows, handle=asked.reply_handle)
+    await rig.channel.reply(asked.thread, again, to=asked.id).finish(Final(text))
+    return [one.text for one in streams(rig)]
+
+
+async def test_an_answer_whose_end_was_shown_right_before_a_crash_is_shown_once(rig: WeComRig) -> None:
+    asked = await rig.say("work")
+    posts, reply = await stream_half(rig, asked)
+    await kill_at_the_last_frame(rig, reply, "edit")
+    assert await finish_again(rig, asked, posts) == ["the whole"]
+    assert await finish_again(rig, asked, posts) == ["the whole"]
+
+
+async def test_a_whole_answer_that_was_shown_right_before_a_crash_is_shown_once(rig: WeComRig) -> None:
     asked = await rig.say("work")
     posts = Memory(handle=asked.reply_handle)
-    await rig.channel.reply(asked.thread, posts, to=asked.id).finish(Final("the whole"))
+    await kill_at_the_last_frame(rig, rig.channel.reply(asked.thread, posts, to=asked.id), "post")
+    assert await finish_again(rig, asked, posts) == ["the whole"]
+    rig.server.calls.clear()
+    assert await finish_again(rig, asked, posts) == ["the whole"]
+    assert not rig.server.calls  # the record says that it was shown
+
+
+async def test_a_last_frame_whose_confirmation_is_lost_ends_the_answer_once(rig: WeComRig) -> None:
+    asked = await rig.say("work")
+    _posts, reply = await stream_half(rig, asked)
+    rig.server.fault("drop", "edit", after=True, contains='"finish":true')
+    with pytest.raises(TryLater):
+        await reply.finish(Final("the whole"))
+    await until(lambda: rig.channel.readiness().health is Health.READY, 20)
+    await reply.finish(Final("the whole"))
+    assert [one.text for one in streams(rig)] == ["the whole"]
+
+
+async def test_a_last_frame_that_was_not_taken_is_written_again(rig: WeComRig) -> None:
+    """The record that it was about to be written is no proof that it was."""
+    asked = await rig.say("work")
+    posts, reply = await stream_half(rig, asked)
+    rig.server.fault("hang", "edit", contains='"finish":true')
+    finishing = asyncio.create_task(reply.finish(Final("the whole")))
+    await until(lambda: "/" in (posts.rows[0] or ""))
+    finishing.cancel()
     await restart(rig)
-    await rig.channel.reply(asked.thread, Memory(rows=posts.rows, handle=asked.reply_handle), to=asked.id).finish(
-        Final("the whole")
-    )
-    first, second = [one.text for one in streams(rig)]
+    assert await finish_again(rig, asked, posts) == ["the whole"]
+
+
+async def test_an_end_that_nobody_can_know_is_marked_as_a_repeat(rig: WeComRig) -> None:
+    """After the life of a stream, WeCom refuses another frame whether the last one came or not."""
+    asked = await rig.say("work")
+    posts, reply = await stream_half(rig, asked)
+    await kill_at_the_last_frame(rig, reply, "edit")
+    channel_of(rig).seal_seconds = 0.0
+    first, second = await finish_again(rig, asked, posts)
     assert first == "the whole"
     assert second.startswith("↻")
     assert second.endswith("the whole")
+
+
+async def test_another_end_than_the_one_that_was_shown_is_marked_as_a_repeat(rig: WeComRig) -> None:
+    asked = await rig.say("work")
+    posts, reply = await stream_half(rig, asked)
+    await kill_at_the_last_frame(rig, reply, "edit")
+    first, second = await finish_again(rig, asked, posts, "late: the whole")
+    assert (first, second.startswith("↻")) == ("the whole", True)
+
+
+async def test_an_answer_whose_end_no_process_wrote_is_no_repeat(rig: WeComRig) -> None:
+    asked = await rig.say("work")
+    posts, reply = await stream_half(rig, asked)
+    await reply.close()
+    await restart(rig)
+    rig.server.stream_seconds = 0.0
+    assert await finish_again(rig, asked, posts) == ["half", "the whole"]
 
 
 async def test_a_first_frame_without_an_answer_is_repeated_as_the_same_message(rig: WeComRig) -> None:
@@ -162,6 +241,17 @@ async def test_frames_are_spread_over_the_life_of_a_stream(rig: WeComRig) -> Non
         await scope.acquire(Priority.FINAL)
 
 
+async def test_processes_one_after_the_other_write_no_more_frames_than_one(rig: WeComRig) -> None:
+    """WeCom counts the frames of a stream, whichever process writes them."""
+    scope = PacedScope(channel_of(rig)._rate_limiter, DIRECT)
+    scope.go_on(60.0)
+    scope.count_frame(first=False)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await scope.acquire(Priority.STREAM)
+    assert scope.frames <= FREE_FRAMES + 60.0 / FRAME_SECONDS + 1
+
+
 async def test_what_a_person_thinks_of_an_answer_names_it(rig: WeComRig) -> None:
     asked = await rig.say("work")
     posts = Memory(handle=asked.reply_handle)
@@ -176,7 +266,7 @@ async def test_what_a_person_thinks_of_an_answer_names_it(rig: WeComRig) -> None
     assert sorted(found) == sorted(
         [(Kind.FEEDBACK, "up", answer), (Kind.FEEDBACK, "down", notice), (Kind.FEEDBACK_REMOVED, "up", answer)]
     )
-    assert posts.rows[0] == answer
+    assert (posts.rows[0] or "").partition("/")[0] == answer
 
 
 # ---------------------------------------------------------------- limits

@@ -148,7 +148,7 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         if key["ns"]:
             await self._save_root(key["thread"])
         if key["ns"] or not self._defer(key["thread"], checkpoint["id"], work, str(metadata.get("source"))):
-            await self._database.run(work)
+            await self._runner(key["thread"]).run(work)
         return _checkpoint_config(key, checkpoint["id"])
 
     def _defer(self, thread: str, id: str, work: DatabaseWork, source: str) -> bool:
@@ -195,20 +195,34 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         elif special:
             await self.flush(key["thread"])
         if special or key["ns"]:
-            await self._database.run(work)
+            await self._runner(key["thread"]).run(work)
             return
         # The next checkpoint contains ordinary writes, and the ledger records effects: they need no commit of their
         # own. They are written before an interrupt, an error or a read.
         unsaved = self._unsaved.get(key["thread"], UnsavedState())
         self._unsaved[key["thread"]] = replace(unsaved, writes=(*unsaved.writes, (id, work)))
 
-    def hold(self, thread_id: str, known: ReadState | None = None, seconds: float = HOLD_SECONDS) -> HeldState:
+    def hold(
+        self,
+        thread_id: str,
+        known: ReadState | None = None,
+        seconds: float = HOLD_SECONDS,
+        database: TransactionRunner | None = None,
+    ) -> HeldState:
         """Keep the checkpoints of a thread in memory, for the commits of its turn, until that releases them.
 
-        `known` is what its claim read. After some `seconds`, a checkpoint waits no longer.
+        `known` is what its claim read. After some `seconds`, a checkpoint waits no longer. `database` takes what the
+        turn writes, and refuses it once others have the thread: what an earlier turn left unsaved is then outdated.
         """
-        held = self._held[thread_id] = HeldState(self, thread_id, known, seconds)
+        if database:
+            self._unsaved.pop(thread_id, None)
+        held = self._held[thread_id] = HeldState(self, thread_id, known, seconds, database or self._database)
         return held
+
+    def _runner(self, thread: str) -> TransactionRunner:
+        """Return what takes the writes of a thread."""
+        held = self._held.get(thread)
+        return held.database if held else self._database
 
     def unsaved(self, thread_id: str) -> UnsavedState | None:
         """Return what a thread has not written yet."""
@@ -220,10 +234,10 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
         if self._unsaved.get(thread_id) is state:
             del self._unsaved[thread_id]
 
-    async def flush(self, thread_id: str) -> None:
-        """Write the unsaved state of a thread."""
+    async def flush(self, thread_id: str, database: TransactionRunner | None = None) -> None:
+        """Write the unsaved state of a thread; to `database`, where its turn is held no more."""
         if unsaved := self._unsaved.get(thread_id):
-            await self._database.run(unsaved.save)
+            await (database or self._runner(thread_id)).run(unsaved.save)
             self.saved(thread_id, unsaved)  # not before the commit, so that a failure loses nothing
 
     async def _save_root(self, thread: str) -> None:
@@ -253,7 +267,15 @@ class LatestCheckpointer(BaseCheckpointSaver[int]):
 class HeldState:
     """The checkpoints of one turn, which wait for its next commit. None of them waits for long."""
 
-    def __init__(self, saver: LatestCheckpointer, thread: str, known: ReadState | None, seconds: float) -> None:
+    def __init__(
+        self,
+        saver: LatestCheckpointer,
+        thread: str,
+        known: ReadState | None,
+        seconds: float,
+        database: TransactionRunner,
+    ) -> None:
+        self.database = database
         self.thread = thread
         self.known = known
         self._seconds = seconds
@@ -285,7 +307,7 @@ class HeldState:
 
     async def _flush(self) -> None:
         try:
-            await self._saver.flush(self.thread)
+            await self._saver.flush(self.thread, self.database)
         except Exception:  # the next commit of the turn saves it, or reports the fault
             log.exception("checkpoint.not_saved thread=%s", self.thread)
 

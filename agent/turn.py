@@ -14,7 +14,7 @@ from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text, inter
 from agent.brief import join_parts
 from agent.checkpoint_rows import ReadState
 from agent.checkpointer import HeldState, LatestCheckpointer
-from agent.context import Turn, TurnContext
+from agent.context import TransactionRunner, Turn, TurnContext
 from agent.event_mapper import EventMapper
 from agent.graphs import RECURSION_LIMIT, Graph
 from agent.mcp.prompt_names import KnownPrompt, PromptError, PromptName
@@ -224,12 +224,15 @@ class Agent:
         messages = [self._formatter.format_message(item) for item in steering]
         await repair_state(self.graph, _graph_config(conversation), partial_text, messages)
 
-    def hold_state(self, conversation: str, known: ReadState | None = None) -> HeldState:
+    def hold_state(
+        self, conversation: str, known: ReadState | None = None, database: TransactionRunner | None = None
+    ) -> HeldState:
         """Keep the checkpoints of a turn in memory, for its own commits, until it releases them.
 
-        `known` is what its claim read.
+        `known` is what its claim read. What it writes by itself goes to `database`, where others may have the
+        conversation one day: then nothing that an earlier turn has left in memory counts any more.
         """
-        return self._checkpoints.hold(conversation, known)
+        return self._checkpoints.hold(conversation, known, database=database)
 
     async def recall(self, conversation: str, keys: Collection[str]) -> list[Block]:
         """Return the texts and steps in the checkpoint of the latest turn, which the messages `keys` began."""

@@ -22,6 +22,7 @@ from bot.journey.addressing import own_conversation
 from bot.journey.brought_posts import bring_side_posts
 from bot.journey.bundles import bundle_key, merge_bundles
 from bot.journey.claimed_run import ClaimedRun, RunEnding
+from bot.journey.claimed_store import ClaimLost
 from bot.journey.questions import Bound
 from bot.rights.access import AccessPolicy
 from bot.rights.work_rights import affordable_rows, drop_unpermitted, hold_back
@@ -57,10 +58,6 @@ SUSPICIOUS_INTERRUPTIONS = 2  # after so many, a run is tried alone
 MAX_QUEUED_PER_LOOK = 100  # conversations
 TEXT_TIME_SECONDS = 1.0  # the precision of the platforms' times
 DAMAGED = N_("I can't read a message that I stored for you: it was damaged on my side. Please send it again.")
-
-
-class ClaimLost(Exception):
-    """Another worker has claimed this conversation: nothing of this worker's run was recorded."""
 
 
 def claim_conversations(

@@ -101,6 +101,10 @@ class Outbox:
         """Deliver the end of `run` through this reply."""
         self._live[run] = reply
 
+    def give_up_reply(self, run: int) -> None:
+        """Deliver the end of `run` through no reply of this process: another one ends it."""
+        self._live.pop(run, None)
+
     def offer(self, items: Sequence[OutboxItem]) -> None:
         """Put rows that were committed as claimed into their lanes."""
         for item in items:

@@ -20,6 +20,7 @@ from bot.current import Current
 from bot.journey import claims
 from bot.journey.attachments import Attachments
 from bot.journey.claimed_run import ClaimedRun
+from bot.journey.claimed_store import ClaimedStore
 from bot.journey.exposure import make_row
 from bot.journey.feed import RunFeed
 from bot.journey.inbox import longest_wait
@@ -45,7 +46,7 @@ MAX_NAMED = 5  # messages
 
 @dataclass(slots=True)
 class RunningTurn:
-    """A turn in progress. `stopped_by` and `suspending` say why its work was cancelled."""
+    """A turn in progress. `stopped_by`, `suspending` and `lost` say why its work was cancelled."""
 
     job: ClaimedRun
     reply: Reply
@@ -57,6 +58,7 @@ class RunningTurn:
     has_unread: bool = False  # there may be messages that it has not read
     stopped_by: str = ""
     suspending: bool = False
+    lost: bool = False  # its conversation belongs to another process now: it writes and posts nothing any more
     begun_steps: tuple[Step, ...] = ()  # of sub-agents, that an earlier attempt did not end
     _news: asyncio.Future[None] | None = None  # done when the next message arrives
 
@@ -87,6 +89,12 @@ class RunningTurn:
             self.suspending = True
             self._cancel()
 
+    def lose(self) -> None:
+        """Cancel the work without a trace: the claim is lost, or the lease of this process ends."""
+        if not self.lost:
+            self.lost = True
+            self._cancel()
+
     def _cancel(self) -> None:
         if self.working and self.work is not None:
             self.work.cancel()
@@ -113,10 +121,11 @@ def make_turn(
 
 class Account:
     """The database as a running turn uses it: each commit also saves the checkpoint of the turn, and records usage,
-    tool calls and what the turn has met since the last one."""
+    tool calls and what the turn has met since the last one. It raises ClaimLost where the claim is lost."""
 
-    def __init__(self, store: Database, job: ClaimedRun, meter: Meter, budgets: Budgets) -> None:
+    def __init__(self, store: Database, claimed: ClaimedStore, job: ClaimedRun, meter: Meter, budgets: Budgets) -> None:
         self._store = store
+        self._claimed = claimed
         self._budgets = budgets
         self.payer = Payer(job.run, job.conversation, job.thread, job.payer)
         self.meter = meter
@@ -153,7 +162,7 @@ class Account:
             return work(execute)
 
         try:
-            done = await self._store.run(both)
+            done = await self._claimed.run(both)
         except Exception:  # whatever the error: the next commit records them
             self.meter.put_back(calls)
             self.sandbox_seconds += seconds

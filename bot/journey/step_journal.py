@@ -9,6 +9,7 @@ from functools import partial
 
 from agent.blocks import NOTED_STEP, THINKING_STEP, Block, Step
 from bot.journey.claimed_run import ClaimedRun
+from bot.journey.claimed_store import ClaimedStore, ClaimLost
 from bot.journey.feed import RunFeed
 from bot.journey.running_turn import RunningTurn
 from bot.journey.transcript import TranscriptRecorder, step_of
@@ -24,10 +25,10 @@ WRITE_SECONDS = 1.0  # between two writes: a turn that is shorter writes nothing
 class StepJournal:
     """A reader of one run's feed. It writes what has changed once a second, without waiting for the disk."""
 
-    def __init__(self, store: Database, job: ClaimedRun, feed: RunFeed) -> None:
+    def __init__(self, store: Database, claimed: ClaimedStore, job: ClaimedRun, feed: RunFeed) -> None:
         self.transcript = TranscriptRecorder(job)
         self.has_steps = False  # some may be stored
-        self._store = store
+        self._store, self._claimed = store, claimed
         self._job = job
         self._writer: asyncio.Task[None] | None = None
         feed.add_reader(self.transcript.add)
@@ -44,7 +45,9 @@ class StepJournal:
             await asyncio.sleep(WRITE_SECONDS)
             changed, self.has_steps = dict(self.transcript.unsaved), True
             try:
-                await self._store.run(partial(self._save, steps=changed), durable=False)
+                await self._claimed.run(partial(self._save, steps=changed), durable=False)
+            except ClaimLost:  # another process shows them
+                return
             except StorageError as error:  # a restart then shows less; the turn itself has lost nothing
                 log.warning("turn.steps_not_saved reason=%s", error)
                 return

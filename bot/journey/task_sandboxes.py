@@ -39,6 +39,11 @@ class TaskSandboxes:
             self.seconds += sandbox.seconds
             await sandbox.aclose()
 
+    async def destroy(self) -> None:
+        """Stop the sandboxes of this turn, and that of its conversation. Their folders stay."""
+        for key in (*self._used, self._conversation):
+            await self._provider.destroy(key)
+
     async def remove(self, *, leftovers: bool) -> None:
         """Stop the sandboxes of this turn and delete their folders, and those that an earlier attempt left."""
         for key in self._used:

@@ -14,7 +14,7 @@ from bot.journey import artifacts, changed_messages, claims, questions
 from bot.journey.addressing import is_own
 from bot.journey.artifacts import Artifacts, is_silent
 from bot.journey.claimed_run import ClaimedRun, RunEnding
-from bot.journey.claims import ClaimLost
+from bot.journey.claimed_store import ClaimLost
 from bot.journey.feed import SUSPENDED, Feed
 from bot.journey.outbox import Outbox, files_payload
 from bot.journey.running_turn import RunningTurn
@@ -63,7 +63,9 @@ class TurnEnd:
         work.account.sandbox_seconds += work.sandbox.seconds + work.task_sandboxes.seconds
         await work.journal.close()
         try:
-            if live.suspending:
+            if live.lost:
+                await self._abandon(live, work)
+            elif live.suspending:
                 await self._suspend(live.job, work)
                 await live.reply.close()
             else:
@@ -74,8 +76,16 @@ class TurnEnd:
             if work.account.state:
                 await work.account.state.release()
             await work.sandbox.aclose()
-            if not live.suspending and _run_state(work.view) is not RunState.WAITING:
+            if not (live.suspending or live.lost) and _run_state(work.view) is not RunState.WAITING:
                 await work.task_sandboxes.remove(leftovers=live.job.resumed)
+
+    async def _abandon(self, live: RunningTurn, work: TurnState) -> None:
+        """Leave a run to whoever has its conversation now: write nothing, and stop what still works for it here."""
+        log.warning("turn.lost_claim")
+        work.account.drop_unrecorded()
+        await live.reply.close()
+        await work.sandbox.aclose()
+        await work.task_sandboxes.destroy()
 
     async def _suspend(self, job: ClaimedRun, work: TurnState) -> None:
         def suspend(execute: Execute) -> None:
@@ -86,7 +96,7 @@ class TurnEnd:
 
         try:
             await work.account.commit(suspend)
-        except StorageError as error:  # a restart then counts this attempt; nothing else is lost
+        except (StorageError, ClaimLost) as error:  # a restart then counts this attempt; nothing else is lost
             log.warning("turn.not_suspended reason=%s", error)
         log.info("turn.suspended")
 
@@ -197,9 +207,8 @@ class TurnEnd:
         try:
             items, used = await until_stored("turn", partial(work.account.commit, record))
         except ClaimLost:
-            log.error("turn.lost_claim")  # noqa: TRY400 — nothing to trace: another worker ends this run
-            work.account.drop_state()
-            await live.reply.close()
+            self._outbox.give_up_reply(job.run)
+            await self._abandon(live, work)
             return
         self._outbox.offer(items)
         self._budgets.wake()

@@ -14,6 +14,7 @@ from agent.parsing.child import ParserProcess
 from bot.current import Current
 from bot.journey.attachments import Attachments
 from bot.journey.claimed_run import ClaimedRun
+from bot.journey.claimed_store import ClaimedStore
 from bot.journey.exposure import open_exposure
 from bot.journey.feed import Feed
 from bot.journey.live_questions import StoredLiveQuestions
@@ -106,7 +107,7 @@ class TurnRunner:
         try:
             await self._run_agent(live, work)
         except asyncio.CancelledError:
-            if not live.stopped_by:
+            if not (live.stopped_by or live.lost):
                 live.suspending = True  # the service shuts down
             if task := asyncio.current_task():
                 task.uncancel()
@@ -115,21 +116,23 @@ class TurnRunner:
             what = _("This took longer than the limit of {time}.", time=limit)
             live.feed.record(Failed(what, _("What is done so far is kept.")))
         except Exception:  # the boundary: a fault fails this turn only, and its reply says so
-            log.exception("turn.fault")
-            live.feed.record(internal_fault())
+            if not live.lost:
+                log.exception("turn.fault")
+                live.feed.record(internal_fault())
         live.working = False
         await asyncio.shield(self._end.record(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
-        job, account, limits = live.job, Account(self._store, live.job, live.meter, self._budgets), self._current.limits
-        account.state = agent.hold_state(job.conversation, job.state)
+        job, limits, claimed = live.job, self._current.limits, ClaimedStore(self._store, live.job, live.lose)
+        account = Account(self._store, claimed, job, live.meter, self._budgets)
+        account.state = agent.hold_state(job.conversation, job.state, claimed if self._store.is_shared else None)
         folder = self.folder(job.conversation)
         sandbox = LazySandbox(self._provider, job.conversation, folder)
         voice = self._current.config.voice
         inspector = UploadInspector(sandbox, agent.sees_pictures, voice, account.meter, self._parser)
         accepts = self._current.config.uploads
         uploads = Attachments(self._store, job.conversation, folder, limits, accepts, inspector=inspector)
-        journal = StepJournal(self._store, job, live.feed)
+        journal = StepJournal(self._store, claimed, job, live.feed)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._current)
         permissions = TurnPermissions(self._store, self._current, job)
         ask = StoredLiveQuestions(account, live, steering, limits, permissions)
@@ -141,7 +144,7 @@ class TurnRunner:
         job = live.job
         await work.journal.recall(live)
         live.stopped_by = live.stopped_by or job.stop_by
-        if live.stopped_by or live.suspending:  # before it began
+        if live.stopped_by or live.suspending or live.lost:  # before it began
             raise asyncio.CancelledError
         for _round in range(SIGN_ROUNDS):
             await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agent.messages import Thread
 from bot.storage.database import Execute, Row
-from bot.storage.dialect import EXTRA, FOR_UPDATE
+from bot.storage.dialect import EXTRA, FOR_SHARE, FOR_UPDATE
 from bot.storage.inbox import KEPT, OPEN
 from bot.storage.replicas import DEAD_OWNER
 from bot.storage.rows import insert_row, read_row, read_rows
@@ -279,6 +279,12 @@ def claim_at_once(execute: Execute, key: str, owner: str, now: float, latest: fl
     )
     execute(_LOCK, {"key": key})
     return read_row(execute, ConversationRow, sql, key=key, owner=owner, now=now, latest=latest)
+
+
+def hold_claim(execute: Execute, key: str, fence: int, owner: str) -> bool:
+    """Return whether a process has this claim, and keep it so until the transaction ends."""
+    sql = f"SELECT 1 FROM conversations WHERE key=:key AND fence=:fence AND owner=:owner{FOR_SHARE}"
+    return bool(execute(sql, {"key": key, "fence": fence, "owner": owner}))
 
 
 def is_claimed(execute: Execute, key: str) -> bool:

@@ -19,6 +19,7 @@ FULL_TEXT_MATCH = "memory_index MATCH :query"
 FULL_TEXT_SCORE = "-bm25(memory_index, 1.0, 0.5, 0.2, 0.0)"  # its columns text, before, after, audience
 MERGE_PAGES = "(memory_index, rank) VALUES ('merge', :pages)"  # what makes SQLite's index smaller, inserted into it
 FOR_UPDATE = " /* locked */"  # the rows that a unit reads and then changes, until its transaction ends
+FOR_SHARE = " /* held */"  # the rows that must stay as they are until the transaction ends
 SKIP_LOCKED = " /* unless locked */"  # locked, without rows that another process claims at this moment
 NOW = "((julianday('now')-2440587.5)*86400.0)"  # unix time by the database's clock, whatever the hosts' clocks say
 EXTRA = "/* PostgreSQL */ "  # begins a statement that SQLite leaves out: there, each transaction is alone
@@ -40,6 +41,7 @@ POSTGRESQL: Mapping[str, str] = {
     LOCK_AUDIT: "SELECT pg_advisory_xact_lock(1178686318)",
     EXTRA: "",
     FOR_UPDATE: " FOR UPDATE",
+    FOR_SHARE: " FOR SHARE",
     SKIP_LOCKED: " FOR UPDATE SKIP LOCKED",
     "IS NOT OLD.": "IS DISTINCT FROM OLD.",
     "IS NOT NEW.": "IS DISTINCT FROM NEW.",

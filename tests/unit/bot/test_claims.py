@@ -18,7 +18,7 @@ from agent.spending import Meter, ModelCall
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey import claims, questions
 from bot.journey.claimed_run import ClaimedRun, RunEnding
-from bot.journey.claims import ClaimLost
+from bot.journey.claimed_store import ClaimedStore, ClaimLost
 from bot.journey.inbox import Inbox, longest_wait
 from bot.journey.running_turn import Account
 from bot.rights.approvals import RoutedApproval
@@ -641,7 +641,8 @@ async def test_what_a_failed_commit_did_not_record_comes_with_the_next_one(store
     await inbox.receive([message("hello", 1)])
     (job,) = await claim(store)
     meter = Meter()
-    account = Account(store, job, meter, Budgets(store, current_of(telegram=AccessConfig(open=True))))
+    claimed, budgets = ClaimedStore(store, job, lambda: None), Budgets(store, current_of())
+    account = Account(store, claimed, job, meter, budgets)
     meter.add(ModelCall("lead", "main", "turn", 10, 1, 0, 0, 2.0, time.time()))
 
     def fail(_execute: Execute) -> None:

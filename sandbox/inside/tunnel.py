@@ -24,6 +24,7 @@ HEADER = struct.Struct(">BII")
 HELLO, OPEN, DATA, END, CLOSE, PASSED = range(6)
 WINDOW = 1 << 18
 CHUNK_BYTES = 1 << 15
+LATE_BYTES = 1 << 28
 MAX_CONNECTIONS = 32  # of one sandbox: each takes two descriptors of the host, the tunnel's and the proxy's
 
 Read = Callable[[], Awaitable[bytes]]
@@ -49,6 +50,7 @@ class Tunnel:
         self._connections: dict[int, _Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._last = 0
+        self._late = WINDOW  # bytes that may still arrive for connections that have ended here
         self.ready = asyncio.Event()
 
     async def serve(self) -> None:
@@ -85,15 +87,17 @@ class Tunnel:
 
     def _handle_frame(self, kind: int, number: int, size: int, data: bytes) -> None:
         connection = self._connections.get(number)
-        if kind == HELLO:
+        if kind == HELLO and not self.ready.is_set():
             self.ready.set()
         elif kind == OPEN and self._connect and connection is None and len(self._connections) < MAX_CONNECTIONS:
             connection = self._connections[number] = _Connection()
             self._start(number, self._open(number, connection, self._connect))
-        elif kind == OPEN:
+        elif kind in (HELLO, OPEN):
             raise ValueError("an unexpected connection")
-        elif connection is None:
-            return  # it has just ended here
+        elif connection is None:  # it has just ended here
+            self._late -= max(1, size)
+            if self._late < 0:
+                raise ValueError("frames of no connection")
         elif kind in (DATA, END):
             connection.held += len(data)
             if connection.held > WINDOW:
@@ -160,6 +164,7 @@ class Tunnel:
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             self._connections.pop(number, None)
+            self._late = min(LATE_BYTES, self._late + 2 * WINDOW + 2)  # data, what was passed on, and both ends
 
         task = self._connections[number].task = asyncio.ensure_future(work)
         self._tasks.add(task)

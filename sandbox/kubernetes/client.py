@@ -32,11 +32,11 @@ PING_SECONDS = 20.0
 
 
 class ClusterRefused(SandboxError):
-    """The API server refused a call. `code` is its status."""
+    """The API server refused a call. `code` is its status, `reason` what it said."""
 
     def __init__(self, code: int, reason: str) -> None:
-        super().__init__(N_("The Kubernetes cluster refused: {reason}"), reason=sanitize_text(reason)[:600])
-        self.code = code
+        self.code, self.reason = code, sanitize_text(reason)[:600]
+        super().__init__(N_("The Kubernetes cluster refused: {reason}"), reason=self.reason)
 
 
 class KubernetesClient:

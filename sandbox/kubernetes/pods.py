@@ -6,6 +6,7 @@ It says when a pod runs, and why one ended. A lost node cuts no connection, so o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from catalogue import N_, LazyText, join_lazily
 from sandbox.base import SandboxError
+from sandbox.inside.pod_init import TOO_MANY_EXIT_CODE
 from sandbox.kubernetes.client import ClusterRefused, Json, KubernetesClient
 from sandbox.wire.connection import FILES_INTACT, sanitize_text
 
@@ -48,6 +50,8 @@ class PodState:
     unschedulable: str = ""
     disruption: str = ""
     out_of_memory: bool = False
+    exit_code: int = 0
+    exit_reason: str = ""  # why its container could not start, or ended
     deleting: bool = False
 
     @classmethod
@@ -57,6 +61,8 @@ class PodState:
         conditions = {str(each.get("type")): each for each in _mappings(status.get("conditions"))}
         containers = [_mapping(each.get("state")) for each in _mappings(status.get("containerStatuses"))]
         waiting = [_mapping(each["waiting"]) for each in containers if each.get("waiting")]
+        ended = next((_mapping(each["terminated"]) for each in containers if each.get("terminated")), {})
+        code = ended.get("exitCode")
         scheduled, ready = conditions.get("PodScheduled", {}), conditions.get("Ready", {})
         refused = scheduled.get("status") == "False"
         return cls(
@@ -69,7 +75,9 @@ class PodState:
             waits=next((_line(f"{each.get('reason')}: {each.get('message', '')}") for each in waiting), ""),
             unschedulable=_line(scheduled.get("message")) if refused else "",
             disruption=str(conditions.get("DisruptionTarget", {}).get("reason", "")),
-            out_of_memory=any(_mapping(each.get("terminated")).get("reason") == "OOMKilled" for each in containers),
+            out_of_memory=ended.get("reason") == "OOMKilled",
+            exit_code=code if isinstance(code, int) else 0,
+            exit_reason=_line(ended.get("message")),
             deleting=bool(facts.get("deletionTimestamp")),
         )
 
@@ -118,6 +126,10 @@ def ended_text(state: PodState, *, lost: bool = False) -> LazyText:
         why = LazyText(N_("The cluster evicted the sandbox: {message}"), message=state.message or state.reason)
     elif state.out_of_memory:
         why = LazyText(N_("The sandbox ran out of memory and was stopped."))
+    elif state.exit_code == TOO_MANY_EXIT_CODE:
+        why = LazyText(
+            N_("The sandbox ran more processes and threads than `sandbox.processes` allows, and was stopped.")
+        )
     elif state.reason == "DeadlineExceeded":
         why = LazyText(N_("The sandbox was stopped after a day, the longest time of one."))
     elif state.disruption in DISRUPTIONS:
@@ -135,6 +147,7 @@ class PodWatch:
     def __init__(self, client: KubernetesClient, selector: str) -> None:
         self._client, self._selector = client, selector
         self._followed: dict[str, FollowedPod] = {}
+        self._wanted = asyncio.Event()  # a pod waits for news, which ends a pause
         self._task: asyncio.Task[None] | None = None
 
     def follow(self, name: str) -> FollowedPod:
@@ -142,6 +155,7 @@ class PodWatch:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="pod-watch")
         pod = self._followed[name] = FollowedPod(name)
+        self._wanted.set()
         return pod
 
     def forget(self, pod: FollowedPod) -> None:
@@ -165,7 +179,10 @@ class PodWatch:
             except SandboxError as error:
                 if not (isinstance(error, ClusterRefused) and error.code == EXPIRED):
                     log.warning("sandbox.watch %s", error)
-                    await asyncio.sleep(pause)
+                    self._wanted.clear()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(pause):
+                            await self._wanted.wait()
                     pause = min(pause * 2, MAX_PAUSE_SECONDS)
 
     async def _list(self) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from catalogue import N_, LazyText, list_items
+from catalogue import N_, LazyText, join_lazily, list_items
 from sandbox.base import (
     FOLDERS,
     NO_REASON,
@@ -49,7 +49,7 @@ from sandbox.network.service import EgressService
 from sandbox.settings import parse_oom_kills
 from sandbox.users import account_files
 from sandbox.wire.client import StreamSandbox
-from sandbox.wire.connection import CLOSE_SECONDS, SERVER_DIED, sanitize_text
+from sandbox.wire.connection import CLOSE_SECONDS, FILES_INTACT, SERVER_DIED, sanitize_text
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +58,15 @@ HELLO_SECONDS = 30.0
 END_SECONDS = CLOSE_SECONDS / 2  # for a deleted pod to end; then its object is removed, as on a lost node
 REASON_SECONDS = 3.0  # for the watch to say why a connection ended
 ROOTS_USER = 1000  # of sandboxes, if the service is root
+QUOTA_MARK = "exceeded quota"  # in the API server's reason: its code alone is that of every refusal
 RIGHTS = (
     *((verb, "pods") for verb in ("create", "get", "list", "watch", "delete")),
     ("get", "pods/exec"),  # for the WebSocket
     ("create", "pods/exec"),  # since Kubernetes 1.35
     ("get", "persistentvolumeclaims"),
+)
+CONNECTION_LOST = join_lazily(
+    LazyText(N_("The connection to the Kubernetes API was lost, and the sandbox with it.")), LazyText(FILES_INTACT)
 )
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 # Exits with 1 if a host and port answer.
@@ -278,6 +282,9 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
                     pod.begin(PodState.parse(await cluster.client.create_pod(manifest)))
                     return pod
                 except ClusterRefused as error:
+                    if error.code == 403 and QUOTA_MARK in error.reason:
+                        text = N_("The cluster's quota has no room for another sandbox: {reason}")
+                        raise SandboxError(text, reason=error.reason) from error
                     if error.code != 409:
                         raise
                 log.info("sandbox.replaced pod=%s", name)
@@ -310,7 +317,8 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
                 while not pod.state.runs:
                     if pod.ended.done():
                         text = N_("The sandbox did not start: {reason}")
-                        raise SandboxError(text, reason=pod.state.message or pod.ended.result())
+                        said = pod.state.message or pod.state.exit_reason
+                        raise SandboxError(text, reason=said or pod.ended.result())
                     reason = pod.state.waits.partition(":")[0]
                     if reason in IMAGE_REASONS:
                         text = N_("The cluster cannot pull the image {image} of `sandbox.image`: {reason}")
@@ -341,7 +349,7 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
             await self._delete_pod(cluster, pod)
 
         try:
-            stream = PodStream(socket, key, lambda: self._explain_end(pod), release)
+            stream = PodStream(socket, key, lambda: self._explain_end(pod, stream), release)
             sandbox = KubernetesSandbox(stream, key, self._settings)
             pod.ended.add_done_callback(lambda _: stream.end())
             tunnel.on_end(stream.end)
@@ -364,12 +372,12 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
         stream.releases = True
         return sandbox
 
-    async def _explain_end(self, pod: FollowedPod) -> LazyText:
-        """Say why the stream of a pod ended."""
+    async def _explain_end(self, pod: FollowedPod, stream: PodStream) -> LazyText:
+        """Say why the stream of a pod ended. The cluster's status comes first, if the program ended by itself."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REASON_SECONDS):
                 return await asyncio.shield(pod.ended)
-        return SERVER_DIED
+        return SERVER_DIED if stream.status else CONNECTION_LOST
 
     async def _delete_pod(self, cluster: _Cluster, pod: FollowedPod) -> None:
         """Delete a pod and wait until it has ended. That of a lost node never says so, and is only forgotten."""

@@ -12,14 +12,14 @@ from sandbox.inside.environment import HOME
 from sandbox.kubernetes.options import KubernetesSettings
 from sandbox.network.rules import SOCKET_FOLDER
 from sandbox.settings import MAX_DESCRIPTORS
-from sandbox.wire.connection import SERVER_COMMAND
+from sandbox.wire.connection import INSIDE, SERVER_COMMAND
 
 CONTAINER = "sandbox"
 NAME_LABEL, INSTANCE_LABEL, KEY_LABEL = "app.kubernetes.io/name", "fawn/instance", "fawn/key"
 KEY_ANNOTATION = "fawn/key"  # the key itself: a label's value has 63 bytes and few characters
 APP = "fawn-sandbox"
-# PID 1 reaps orphans. Signals from inside do not reach it, and it restarts a killed `sleep`.
-IDLE_COMMAND = ("bash", "-c", "while :; do sleep 86400 & wait; done")
+NICENESS = 10
+OWN_PROCESSES = 16  # of PID 1, the command server and the tunnel, with their helpers
 LIFE_SECONDS = 86_400  # if the service never comes back
 NODE_SECONDS = 30  # a pod is given up when its node has not answered for so long
 LOGS_MB = 64
@@ -42,9 +42,16 @@ def pod_name(instance: str, key: str) -> str:
 
 
 def with_limits(settings: KubernetesSettings) -> tuple[str, ...]:
-    """Return the command of the command server. A pod cannot limit files and descriptors, so a shell does."""
+    """Return the command of the command server and the tunnel. A pod cannot limit files and descriptors, so a shell
+    does. All that they start runs below the priority of PID 1, which could not count a fork bomb otherwise."""
     limits = f"ulimit -c 0 -n {MAX_DESCRIPTORS} -f {settings.file_mb << 10}"
-    return ("bash", "-c", f'{limits} && exec "$@"', "server", *SERVER_COMMAND)
+    return ("bash", "-c", f'{limits} && exec nice -n {NICENESS} "$@"', "server", *SERVER_COMMAND)
+
+
+def init_command(settings: KubernetesSettings) -> tuple[str, ...]:
+    """Return the command of PID 1, which limits the processes."""
+    source = (INSIDE / "pod_init.py").read_text("utf-8")
+    return ("python3", "-I", "-S", "-c", source, str(settings.processes + OWN_PROCESSES))
 
 
 def pod_manifest(settings: KubernetesSettings, plan: PodPlan) -> dict[str, Any]:
@@ -101,7 +108,7 @@ def _container(settings: KubernetesSettings, plan: PodPlan) -> dict[str, Any]:
     return {
         "name": CONTAINER,
         "image": settings.image,
-        "command": list(IDLE_COMMAND),
+        "command": list(init_command(settings)),
         "workingDir": WORKSPACE,
         "env": [{"name": name, "value": value} for name, value in settings.network.environment().items()],
         "resources": {"requests": requests | {"ephemeral-storage": logs}, "limits": limits},

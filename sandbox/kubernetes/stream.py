@@ -19,8 +19,12 @@ from sandbox.base import SandboxGone
 log = logging.getLogger(__name__)
 
 STDIN, STDOUT, STDERR, STATUS = range(4)
+STDOUT_BYTE = bytes((STDOUT,))
 CHUNK_BYTES = 32 << 10  # what the kubelet reads at once
 BUFFER_BYTES = 1 << 20  # of data to be sent
+MAX_OTHER_BYTES = 1 << 20  # that arrive and are no stdout: programs of ours print next to nothing on stderr
+CLOSE_SECONDS = 2.0  # for the other end to agree to the end of a connection
+FRAME_COST = 64  # bytes that an empty frame counts as
 
 
 class PodExecStream:
@@ -34,25 +38,30 @@ class PodExecStream:
         self._room = asyncio.Event()
         self._room.set()
         self._closed = False
+        self._other_bytes = 0
         self.stderr, self.status = "", b""
         self._sender = asyncio.create_task(self._send(), name=f"exec-send:{name}")
 
     async def read(self) -> bytes:
+        """See `ByteStream.read`. Raises ValueError if the other end breaks the protocol."""
         import aiohttp
 
         while True:
             message = await self._socket.receive()
+            if message.type is aiohttp.WSMsgType.TEXT:
+                raise ValueError("text instead of bytes")
             if message.type is not aiohttp.WSMsgType.BINARY:
-                if message.type in (aiohttp.WSMsgType.TEXT,):
-                    continue
                 self._closed = True
                 self._room.set()
                 return b""
             data: bytes = message.data
-            if len(data) < 2:  # an empty frame of each channel comes first
-                continue
-            if data[0] == STDOUT:
+            if data[:1] == STDOUT_BYTE and len(data) > 1:  # an empty frame of each channel comes first
                 return data[1:]
+            self._other_bytes += len(data) + FRAME_COST
+            if self._other_bytes > MAX_OTHER_BYTES:
+                raise ValueError("too much that is no output")
+            if not data:
+                continue
             if data[0] == STDERR:
                 self.stderr = (self.stderr + data[1:].decode("utf-8", "replace"))[:2000]
             elif data[0] == STATUS:
@@ -93,8 +102,9 @@ class PodExecStream:
         self._room.set()
         self._sender.cancel()
         await asyncio.wait([self._sender])
-        with contextlib.suppress(OSError, RuntimeError):
-            await self._socket.close()
+        with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):  # aiohttp waits again for each message that still arrives
+                await self._socket.close()
 
 
 class PodStream(PodExecStream):

@@ -54,7 +54,8 @@ class ByteStream(Protocol):
     """Bytes to and from the command server. Errors are OSError."""
 
     async def read(self) -> bytes:
-        """Return the next bytes, b"" at the end. May raise SandboxGone with the reason."""
+        """Return the next bytes, b"" at the end. May raise SandboxGone with the reason, and ValueError if what arrives
+        breaks the stream's own protocol."""
 
     async def write(self, data: bytes) -> None:
         """Send `data`. A cancellation never leaves a part of `data` sent."""
@@ -236,7 +237,7 @@ class RpcConnection:
         except (OSError, ValueError) as error:
             self._fail_all(f"{type(error).__name__}: {error}")
         # Read to the end: a process with unread output never counts as ended.
-        with contextlib.suppress(OSError, SandboxGone):
+        with contextlib.suppress(OSError, SandboxGone, ValueError):
             while await self._stream.read():
                 pass
 

@@ -23,6 +23,7 @@ import json
 import secrets
 import ssl
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,9 +50,12 @@ class FakeKube:
         self.enforces_policies = True
         self.has_room = True
         self.max_pods = 1000
+        self.pids_of_node = 4000  # what the kubelet's podPidsLimit leaves a pod
         self.pods: dict[str, Json] = {}
         self.created: list[Json] = []
         self.calls: list[str] = []
+        self.streams: list[web.WebSocketResponse] = []  # of execs, in the order in which they were opened
+        self.hostile_exec: Callable[[web.WebSocketResponse], Awaitable[None]] | None = None  # answers instead
         self._containers: dict[str, str] = {}  # by uid
         self._lost: set[str] = set()
         self._version, self._oldest = 100, 0
@@ -60,6 +64,10 @@ class FakeKube:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
+        await self._listen(0)
+        return self
+
+    async def _listen(self, port: int) -> None:
         app = web.Application(middlewares=[self._guard])
         app.router.add_post(PODS, self._create)
         app.router.add_get(PODS, self._list)
@@ -70,10 +78,9 @@ class FakeKube:
         app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls)
+        site = web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=self._tls, reuse_address=True)
         await site.start()
         self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self._runner.addresses[0][1]}"
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         for task in list(self._tasks):
@@ -124,8 +131,12 @@ class FakeKube:
         await self._end(self.pods[name], 1)
 
     async def stop(self) -> None:
-        """The API server stops to listen, and ends its connections."""
+        """The API server stops to listen, and ends its connections. Pods run on."""
         await self._runner.cleanup()
+
+    async def resume(self) -> None:
+        """The API server is back at its address."""
+        await self._listen(int(self.url.rpartition(":")[2]))
 
     def forget_versions(self) -> None:
         """Forget the events so far: a watch from an older version is refused with 410, and open ones end."""
@@ -272,6 +283,11 @@ class FakeKube:
             raise Refused(500, "InternalError", f'container not found ("{names[0]}")')
         socket = web.WebSocketResponse(protocols=self.protocols, max_msg_size=0)
         await socket.prepare(request)
+        self.streams.append(socket)
+        if self.hostile_exec:
+            with contextlib.suppress(ConnectionError):
+                await self.hostile_exec(socket)
+            return socket
         await self._carry(socket, pod["metadata"]["uid"], container, query.getall("command"))
         return socket
 
@@ -367,6 +383,8 @@ class FakeKube:
         context, own = spec["securityContext"], container["securityContext"]
         limits = container["resources"]["limits"]
         words = ["run", "-d", "--label", "fawn.test=kube", "--network", "none" if self.enforces_policies else "host"]
+        words += ["--cpus", f"{quantity(limits['cpu']):g}"]
+        words += ["--pids-limit", str(self.pids_of_node)]
         words += ["--user", f"{context['runAsUser']}:{context['runAsGroup']}", "--workdir", container["workingDir"]]
         words += [
             "--memory",

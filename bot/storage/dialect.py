@@ -15,8 +15,10 @@ PAYLOAD_BYTES = "CAST(payload AS BLOB)"  # the column's bytes also where SQLite 
 LIKE = "LIKE /* any case */"  # SQLite ignores the case of ASCII letters only, PostgreSQL every case
 ROLE_PERSON = "substr(subject, instr(subject, '/')+1)"  # of a role of a person
 QUARTER = "CAST(at/900 AS INTEGER)"  # the quarter of an hour of a row; PostgreSQL would round it
-FULL_TEXT_MATCH = "memory_index MATCH :query"
-FULL_TEXT_SCORE = "-bm25(memory_index, 1.0, 0.5, 0.2, 0.0)"  # its columns text, before, after, audience
+FULL_TEXT_MATCH = "memory_index MATCH :query"  # also with a number behind it
+# Its columns text, before, after, audience. PostgreSQL has no bm25: there, each of `:words` weighs its
+# one of `:rarities`, and one occurrence in a text has the rank 0.6079.
+FULL_TEXT_SCORE = "-bm25(memory_index, 1.0, 0.5, 0.2, 0.0)"
 MERGE_PAGES = "(memory_index, rank) VALUES ('merge', :pages)"  # what makes SQLite's index smaller, inserted into it
 FOR_UPDATE = " /* locked */"  # the rows that a unit reads and then changes, until its transaction ends
 FOR_SHARE = " /* held */"  # the rows that must stay as they are until the transaction ends
@@ -33,8 +35,8 @@ POSTGRESQL: Mapping[str, str] = {
     LIKE: "ILIKE",
     "instr(": "strpos(",
     QUARTER: "floor(at/900)",
-    FULL_TEXT_MATCH: "words @@ fawn_query(:query)",
-    FULL_TEXT_SCORE: "fawn_score(words, (SELECT fawn_weights(:query)))",
+    FULL_TEXT_SCORE: "(SELECT sum(rarity * ts_rank('{0, 0.2, 0.5, 1}', words, word)) / 0.6079 FROM unnest((SELECT"
+    " array_agg(fawn_query(each)) FROM unnest(CAST(:words AS text[])) AS each), :rarities) AS known(word, rarity))",
     f"INSERT INTO memory_index{MERGE_PAGES}": "SELECT :pages",
     "total_changes()": "0",
     NOW: "date_part('epoch', clock_timestamp())",
@@ -46,9 +48,12 @@ POSTGRESQL: Mapping[str, str] = {
     "IS NOT OLD.": "IS DISTINCT FROM OLD.",
     "IS NOT NEW.": "IS DISTINCT FROM NEW.",
 }
+# Unknown to the planner, so that it asks the index also for what is in most memories: comparing them all takes longer.
+_MATCH = re.compile(r"memory_index MATCH (:query\d*)")
 _ANY = re.compile("|".join(map(re.escape, POSTGRESQL)))  # longer ones stand before their beginnings
 
 
 def spell_for_postgresql(sql: str) -> str:
     """Return a statement as PostgreSQL reads it."""
+    sql = _MATCH.sub(r"words @@ (SELECT fawn_query(\1))", sql)
     return _ANY.sub(lambda found: POSTGRESQL[found[0]], sql)

@@ -25,7 +25,6 @@ MIN_VISIBLE = 20  # matches of a search that asks later; with fewer, it is made 
 MIN_COLLECTION = 200  # in a few memories, each word is rare
 MIN_RARE_WORDS = 1.5  # which no other memory has, and which are enough of a long request
 _FOUND = f"FROM memory_index WHERE {FULL_TEXT_MATCH}"
-_COUNT = f"SELECT count(*) AS n FROM (SELECT 1 {_FOUND} LIMIT :limit) found"
 _READ = "SELECT m.*, found.score FROM ({}) found JOIN memory m ON m.id=found.id ORDER BY found.score DESC, m.id DESC"
 _BEST = _READ.format(f"SELECT rowid AS id, {FULL_TEXT_SCORE} AS score {_FOUND} ORDER BY score DESC LIMIT :limit")
 _NEWEST = _READ.format(f"SELECT rowid AS id, 1.0 AS score {_FOUND} ORDER BY rowid DESC LIMIT :limit")
@@ -97,9 +96,10 @@ def _share_of(weights: Iterable[float], words: _Words) -> float:
 
 def _weigh(execute: Execute, place: Place, person: Author, words: Sequence[str]) -> _Words:
     scope = _scope(place, person)
-    size = max(_count(execute, scope, MAX_COLLECTION), MIN_COLLECTION) if words else 0
+    size = max(*_count(execute, [scope], MAX_COLLECTION), MIN_COLLECTION) if words else 0
     scope = f" AND {scope}" if size < MAX_COLLECTION else ""
-    counts = {word: _count(execute, f"{_any_of([word])}{scope}", MAX_COUNTED) for word in words}
+    found = _count(execute, [f"{_any_of([word])}{scope}" for word in words], MAX_COUNTED)
+    counts = dict(zip(words, found, strict=True))
     weights = {word: _rarity(min(count, size), size) for word, count in counts.items()}
     return _Words(weights, counts, _rarity(0, size), scope)
 
@@ -109,8 +109,13 @@ def _rarity(count: int, size: int) -> float:
     return math.log(1 + (size - count + 0.5) / (count + 0.5))
 
 
-def _count(execute: Execute, query: str, limit: int) -> int:
-    return int(execute(_COUNT, {"query": query, "limit": limit})[0]["n"])
+def _count(execute: Execute, queries: Sequence[str], limit: int) -> list[int]:
+    """Return how many memories match each of these queries, at most `limit`, in one statement."""
+    if not queries:
+        return []
+    counts = (f"(SELECT count(*) FROM (SELECT 1 {_FOUND}{n} LIMIT :limit) found)" for n, _ in enumerate(queries))
+    values = {f"query{number}": query for number, query in enumerate(queries)}
+    return [*execute(f"SELECT {', '.join(counts)}", {**values, "limit": limit})[0]]
 
 
 def _find(execute: Execute, place: Place, person: Author, words: _Words, limit: int) -> list[Memory]:
@@ -118,11 +123,12 @@ def _find(execute: Execute, place: Place, person: Author, words: _Words, limit: 
     if not finding:
         return []
     sql = _NEWEST if words.counts[finding[0]] >= MAX_COUNTED else _BEST
-    query = f"{_any_of(finding)}{words.scope}"
-    found = visible_rows(execute, sql, place, person, {"query": query, "limit": limit})
+    values = {"query": f"{_any_of(finding)}{words.scope}", "limit": limit}
+    values |= {"words": [*map(_quote, finding)], "rarities": [words.weights[word] for word in finding]}
+    found = visible_rows(execute, sql, place, person, values)
     if len(found) < min(MIN_VISIBLE, limit) and not words.scope:  # others see most of what matches
-        query = f"{_any_of(finding)} AND {_scope(place, person)}"
-        found = visible_rows(execute, sql, place, person, {"query": query, "limit": limit})
+        values["query"] = f"{_any_of(finding)} AND {_scope(place, person)}"
+        found = visible_rows(execute, sql, place, person, values)
     return found
 
 
@@ -133,6 +139,10 @@ def _scope(place: Place, person: Author) -> str:
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """Return a full-text query for any of these words: quoted, because plain words may be operators."""
-    quoted = " OR ".join('"{}"'.format(word.replace('"', "")) for word in words)
-    return f"{{text before after}}: ({quoted})"
+    """Return a full-text query for any of these words."""
+    return f"{{text before after}}: ({' OR '.join(map(_quote, words))})"
+
+
+def _quote(word: str) -> str:
+    """Return a word for a query: quoted, because plain words may be operators."""
+    return '"{}"'.format(word.replace('"', ""))

@@ -36,8 +36,7 @@ log = logging.getLogger(__name__)
 MARK = "fawn wakes "  # begins a notice: what the transaction has written, for `Database.listen`
 COUNTED = ("usage", "permission_grants", "calls", "side_posts", "overheard", "hook_deliveries")
 # Words as FTS5's tokenizer `porter unicode61 remove_diacritics 2` has them: stemmed, no stop words, no accents. A query
-# is FTS5's as `memory_search.py` writes it. `fawn_score` is like bm25: each word counts by its rarity and its column;
-# one occurrence in a text has the rank 0.6079.
+# is FTS5's as `memory_search.py` writes it.
 FULL_TEXT = r"""
 CREATE TEXT SEARCH DICTIONARY fawn_stem (TEMPLATE = snowball, Language = english);
 CREATE TEXT SEARCH CONFIGURATION fawn (COPY = simple);
@@ -59,16 +58,7 @@ CREATE TABLE memory_index (
     words TSVECTOR NOT NULL GENERATED ALWAYS AS (setweight(fawn_words(text), 'A') || setweight(fawn_words(before), 'B')
         || setweight(fawn_words(after), 'C') || fawn_words(audience)) STORED
 );
-CREATE INDEX memory_words ON memory_index USING gin (words);
-CREATE TYPE fawn_weight AS (word tsquery, rarity double precision);
-CREATE FUNCTION fawn_weights(text) RETURNS fawn_weight[] STABLE BEGIN ATOMIC
-    SELECT array_agg((word, ln(1 + (greatest(n - found, 0) + 0.5) / (found + 0.5)))::fawn_weight) FROM (
-        SELECT fawn_query(each[1]) AS word, (SELECT count(*) FROM memory_index) AS n,
-            (SELECT count(*) FROM memory_index WHERE words @@ fawn_query(each[1])) AS found
-        FROM regexp_matches($1, '"[^"]*"', 'g') AS each) AS counted;
-END;
-CREATE FUNCTION fawn_score(tsvector, fawn_weight[]) RETURNS double precision IMMUTABLE PARALLEL SAFE RETURN
-    (SELECT sum(each.rarity * ts_rank('{0, 0.2, 0.5, 1}', $1, each.word)) / 0.6079 FROM unnest($2) AS each);
+CREATE INDEX memory_words ON memory_index USING gin (words) WITH (fastupdate=off);
 """
 TUNING = "ALTER TABLE conversations SET (fillfactor=80, autovacuum_vacuum_scale_factor=0.02);\n"
 

@@ -880,5 +880,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0115');
+INSERT INTO alembic_version VALUES ('0102');
 COMMIT;

@@ -1,0 +1,108 @@
+"""Memory search on PostgreSQL: what it finds, and how much it asks the server for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.sections import EmbeddingsConfig
+from bench.memory import (
+    OWN_SET,
+    Said,
+    filler,
+    find_both,
+    measure_search,
+    place_of_person,
+    read_dialogue,
+    read_pairs,
+    store_said,
+)
+from bot.storage.database import Database, Execute
+from bot.storage.migrate import VERSIONS_DIR, revision_chain, run_migrations
+from tests.support.postgres import database_of, need_postgres
+
+WAITING = "SELECT gin_clean_pending_list('memory_words') AS pages"  # of words that the index has not taken in
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    need_postgres()
+    return database_of(tmp_path)
+
+
+def opened(url: str) -> Database:
+    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+
+    return PostgresDatabase(DatabaseServer(url))
+
+
+def counted(execute: Execute, asked: list[str]) -> Execute:
+    """Return `execute`, which also notes its statements."""
+
+    def run(sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
+        asked.append(sql)
+        return execute(sql, values)
+
+    return run
+
+
+async def test_a_search_finds_what_it_finds_on_sqlite(url: str) -> None:
+    own = json.loads(OWN_SET.read_text("utf-8"))
+    said, asked = read_dialogue("p0", own)
+    cjk_said, cjk_asked = read_pairs(own["cjk"])
+    facts = [*said, *cjk_said, *filler("p0", 700), *filler("cjk", 700)]
+    async with opened(url) as store:
+        await store.run(partial(store_said, place=place_of_person(""), said=facts))
+        assert await measure_search(store, "dialogues", asked) >= 0.9
+        assert await measure_search(store, "Chinese and Japanese", cjk_asked) == 1
+
+
+@pytest.mark.parametrize("text", ["dentist", "which dentist did the team choose for the appointment on Monday in Bern"])
+async def test_a_search_asks_for_all_its_words_at_once(url: str, text: str) -> None:
+    facts = [*read_dialogue("p0", json.loads(OWN_SET.read_text("utf-8")))[0], Said("p0", "d", f"the {text}")]
+    asked: list[str] = []
+    async with opened(url) as store:
+        await store.run(partial(store_said, place=place_of_person(""), said=facts))
+        found = await store.run(lambda run: find_both(counted(run, asked), "p0", text, None, EmbeddingsConfig()))
+    assert found[0].text == f"the {text}"
+    assert len(asked) == 3  # how many memories there are, how many have each word, and the best of them
+
+
+async def test_no_search_reads_the_words_of_what_was_stored_lately(url: str) -> None:
+    async with opened(url) as store:
+        await store.run(partial(store_said, place=place_of_person(""), said=filler("p0", 300)))
+        assert [row["pages"] for row in await store.run(lambda execute: execute(WAITING, {}))] == [0]
+
+
+async def test_the_index_of_an_earlier_version_keeps_no_words_waiting(url: str) -> None:
+    from sqlalchemy import create_engine
+
+    from bot.storage.postgres_session import connect_plainly, reading
+
+    def make_old(execute: Execute) -> None:
+        before = revision_chain()[revision_chain().index("0102") - 1]
+        execute("UPDATE alembic_version SET version_num=:before", {"before": before})
+        execute("ALTER INDEX memory_words SET (fastupdate=on)", {})
+        execute("CREATE TYPE fawn_weight AS (word tsquery, rarity double precision)", {})
+        execute(
+            "CREATE FUNCTION fawn_weights(text) RETURNS fawn_weight[] STABLE RETURN CAST(NULL AS fawn_weight[])", {}
+        )
+        execute("CREATE FUNCTION fawn_score(tsvector, fawn_weight[]) RETURNS double precision IMMUTABLE RETURN 0", {})
+        store_said(execute, place_of_person(""), filler("p0", 300))
+
+    async with opened(url) as store:
+        await store.run(make_old)
+    engine = create_engine("postgresql+psycopg://", creator=partial(connect_plainly, url))
+    await asyncio.to_thread(run_migrations, engine, VERSIONS_DIR, "0102")
+    with reading(url, snapshot=True) as execute:
+        [row] = execute("SELECT reloptions FROM pg_class WHERE relname='memory_words'", {})
+        assert row["reloptions"] == ["fastupdate=off"]
+        assert not execute("SELECT 1 FROM pg_proc WHERE proname IN ('fawn_score', 'fawn_weights')", {})
+    async with opened(url) as store:
+        assert [row["pages"] for row in await store.run(lambda execute: execute(WAITING, {}))] == [0]

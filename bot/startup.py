@@ -30,7 +30,7 @@ from bot.storage.database import Database, DatabaseAway, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.jobs import release_stale_jobs
 from bot.storage.languages import read_chosen
-from bot.storage.plan_holds import restore_holds
+from bot.storage.plan_holds import release_dead as release_dead_holds
 from bot.storage.replicas import ALONE, ReplicaRow, register
 from bot.storage.watermarks import StoredCatchUp
 from bot.storage.web_people import WEB
@@ -110,7 +110,7 @@ def release_dead(execute: Execute, config: Config, now: float) -> None:
     """Release what processes held that are dead."""
     claims.release_stale_claims(execute)
     release_stale_jobs(execute)
-    restore_holds(execute)
+    release_dead_holds(execute)
     for feature in FEATURES:
         if feature.release:
             feature.release(execute, config, now)

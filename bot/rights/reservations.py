@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from zoneinfo import ZoneInfo
@@ -28,6 +29,7 @@ from bot.service.background import until_stored
 from bot.storage import audit, plan_holds, usage
 from bot.storage import budgets as stored
 from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.budgets import CallHold
 from bot.storage.database import Database, Execute
 from bot.storage.plan_holds import PlanHold
 from bot.storage.usage import Payer, PricedCall
@@ -36,6 +38,7 @@ from channels.shared.background import BackgroundTasks
 log = logging.getLogger(__name__)
 
 WARNING_SHARE = 0.8
+LOOK_SECONDS = 1.0  # between looks whether another process has given back what it held
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,9 @@ class Budgets:
                 return refusal_of(found.config, found.key.until, zone, *await self._used(found))
             if found:
                 return found
-            await freed.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS if self._store.is_shared else None):
+                    await freed.wait()
 
     def _limits(self, payer: Payer, planned: PlannedCall) -> tuple[ZoneInfo | None, list[Limit]]:
         config = self.current.config
@@ -226,11 +231,13 @@ class Budgets:
                 return ReservedForPlan(limit)
         if len(holds) < len(limits):
             return None
+        call = usage.open_call(execute, self._store.me, payer, least)
         for each in holds:
-            stored.hold(execute, each.limit.key, each.money - each.taken[0], each.tokens - each.taken[1])
+            taken_from, taken = (each.plan.conversation, each.taken) if each.plan else ("", (0, 0))
+            stored.hold(execute, each.limit.key, call, CallHold(each.money, each.tokens, taken_from, *taken))
             if each.plan:
                 plan_holds.take(execute, each.plan, *each.taken)
-        return Opened(usage.open_call(execute, self._store.me, payer, least), holds)
+        return Opened(call, holds)
 
     async def end(self, opened: Opened, done: Callable[[Execute], PricedCall | None]) -> list[Limit]:
         """Give back what a call holds and book what it cost, also if the caller is cancelled.
@@ -247,11 +254,11 @@ class Budgets:
             call = done(execute)
             cost, tokens = (call.cost or 0, call.call.input + call.call.output) if call else (0, 0)
             warned = []
+            stored.give_back(execute, opened.id)
             for each in opened.holds:
-                key, held = each.limit.key, {"held_money": each.money, "held_tokens": each.tokens}
                 if each.plan:
                     plan_holds.settle(execute, each.plan, each.taken, (cost, tokens))
-                share = each.limit.share(*stored.book(execute, key, cost, tokens, **held))
+                share = each.limit.share(*stored.book(execute, each.limit.key, cost, tokens))
                 if share >= WARNING_SHARE and stored.mark_warned(execute, each.limit.key):
                     warned.append(each.limit)
             return warned

@@ -21,4 +21,4 @@ def charge_sandbox(execute: Execute, config: Config, payer: Payer, seconds: floa
     if cost:
         zone = config.zone
         for limit in limits_of(config.budgets, payer, PlannedCall(LEAD, SANDBOX, SANDBOX, 0, 0), now, zone):
-            book(execute, limit.key, cost, 0, held_money=0, held_tokens=0)
+            book(execute, limit.key, cost, 0)

@@ -50,6 +50,7 @@ KEPT = {
     "hand_overs.subject": "the same",
     "web_files.thread": "a thread of the HTTP API, which no platform moves",
     "web_threads.thread": "the same",
+    "budget_holds.scope": "a hold ends with its call, soon",
     "plan_holds.scope": "a hold ends with its request; the counters of the budgets are summed again",
     "*.conversation": "the name of a conversation, which it keeps",
     "conversations.key": "the same",

@@ -1,6 +1,6 @@
 """Store what plans that people agreed to hold of the budgets, until their requests end.
 
-A hold is a part of `held_money` and `held_tokens` of a counter. A call of the request takes from it what it may cost
+A hold counts in what is held of a budget, as those of calls do. A call of the request takes from it what it may cost
 (`taken`) and gives that back at its end; the hold shrinks by what the call used.
 """
 
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.storage.budgets import CounterKey, release_stale_holds
-from bot.storage.database import Execute, Row
+from bot.storage.database import Execute
+from bot.storage.dialect import FOR_UPDATE
 from bot.storage.rows import read_rows
 from bot.storage.states import OPEN_RUN, QuestionState
 
@@ -21,8 +22,6 @@ _ENDED = (
 )
 """No run works in the conversation, and no question waits there for an answer or for the run that follows it."""
 _THIS_HOLD = "conversation=:conversation AND scope=:scope AND period=:period"
-_RELEASE = "DELETE FROM plan_holds WHERE conversation=:conversation RETURNING scope, period, money, tokens"
-_RELEASE_ENDED = f"DELETE FROM plan_holds WHERE {_ENDED} RETURNING scope, period, money, tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +55,10 @@ def add_hold(execute: Execute, conversation: str, key: CounterKey, money: int, t
         " VALUES (:conversation, :scope, :period, :money, :tokens)",
         values,
     )
-    _change_counter(execute, key.values["scope"], key.period, money, tokens)
 
 
 def take(execute: Execute, hold: PlanHold, money: int, tokens: int) -> None:
-    """Note that a call of the request holds this part of the hold: the counter's sum stays."""
+    """Note that a call of the request holds this part of the hold: the sum of both stays."""
     execute(
         "UPDATE plan_holds SET money=money-:money, tokens=tokens-:tokens,"
         " taken_money=taken_money+:money, taken_tokens=taken_tokens+:tokens"
@@ -71,7 +69,7 @@ def take(execute: Execute, hold: PlanHold, money: int, tokens: int) -> None:
 
 def settle(execute: Execute, hold: PlanHold, taken: tuple[int, int], used: tuple[int, int]) -> None:
     """Give back the part that a call took, and lower the hold by what the call used."""
-    sql = f"SELECT money, tokens, taken_money, taken_tokens FROM plan_holds WHERE {_THIS_HOLD}"
+    sql = f"SELECT money, tokens, taken_money, taken_tokens FROM plan_holds WHERE {_THIS_HOLD}{FOR_UPDATE}"
     rows = execute(sql, _key_of(hold))
     if not rows or rows[0]["taken_money"] < taken[0] or rows[0]["taken_tokens"] < taken[1]:
         return  # the request has ended, or was given another hold meanwhile
@@ -83,28 +81,22 @@ def settle(execute: Execute, hold: PlanHold, taken: tuple[int, int], used: tuple
         f" WHERE {_THIS_HOLD}",
         {**_key_of(hold), "money": money, "tokens": tokens, "taken_money": taken[0], "taken_tokens": taken[1]},
     )
-    _change_counter(execute, hold.scope, hold.period, money - rows[0]["money"], tokens - rows[0]["tokens"])
 
 
 def release_hold(execute: Execute, conversation: str) -> None:
     """Give back what the plan of a conversation still holds."""
-    _release(execute, execute(_RELEASE, {"conversation": conversation}))
+    execute("DELETE FROM plan_holds WHERE conversation=:conversation", {"conversation": conversation})
 
 
 def release_ended(execute: Execute) -> bool:
     """Give back what the plans of ended requests hold; return whether there were any."""
-    return _release(execute, execute(_RELEASE_ENDED, {}))
+    return bool(execute(f"DELETE FROM plan_holds WHERE {_ENDED} RETURNING scope", {}))
 
 
-def restore_holds(execute: Execute) -> None:
-    """After a start, give back what the calls of the dead process held, and hold again for unfinished plans."""
+def release_dead(execute: Execute) -> None:
+    """Give back what the calls of dead processes held, and what the plans of ended requests hold."""
     release_stale_holds(execute)
-    execute(_RELEASE_ENDED, {})
-    execute(
-        "UPDATE plan_holds SET money=money+taken_money, tokens=tokens+taken_tokens, taken_money=0, taken_tokens=0", {}
-    )
-    for hold in read_holds(execute):
-        _change_counter(execute, hold.scope, hold.period, hold.money, hold.tokens)
+    release_ended(execute)
 
 
 def sum_holds(holds: Sequence[PlanHold]) -> tuple[int, int]:
@@ -112,19 +104,5 @@ def sum_holds(holds: Sequence[PlanHold]) -> tuple[int, int]:
     return sum(each.money + each.taken_money for each in holds), sum(each.tokens + each.taken_tokens for each in holds)
 
 
-def _release(execute: Execute, rows: Sequence[Row]) -> bool:
-    for row in rows:
-        _change_counter(execute, row["scope"], row["period"], -row["money"], -row["tokens"])
-    return bool(rows)
-
-
 def _key_of(hold: PlanHold) -> dict[str, str]:
     return {"conversation": hold.conversation, "scope": hold.scope, "period": hold.period}
-
-
-def _change_counter(execute: Execute, scope: str, period: str, money: int, tokens: int) -> None:
-    execute(
-        "UPDATE budgets SET held_money=held_money+:money, held_tokens=held_tokens+:tokens"
-        " WHERE scope=:scope AND period=:period",
-        {"scope": scope, "period": period, "money": money, "tokens": tokens},
-    )

@@ -382,15 +382,13 @@ CREATE TABLE memory_vectors (
     PRIMARY KEY (memory)
 );
 
--- What is spent and held of each budget, in micro-dollars and tokens: sums over `usage`, NULL until the first call after a
+-- What is spent of each budget, in micro-dollars and tokens: sums over `usage`, NULL until the first call after a
 -- start sums them up. `until` is the end of the period in unix time, `warned` whether people know that it is nearly used up.
 CREATE TABLE budgets (
     scope TEXT NOT NULL,
     period TEXT NOT NULL,
     money INTEGER,
     tokens INTEGER,
-    held_money INTEGER DEFAULT '0' NOT NULL,
-    held_tokens INTEGER DEFAULT '0' NOT NULL,
     warned INTEGER DEFAULT '0' NOT NULL,
     until FLOAT NOT NULL,
     PRIMARY KEY (scope, period)
@@ -876,9 +874,24 @@ CREATE TABLE replicas (
     PRIMARY KEY (id)
 );
 
+-- What each model call under way holds of each budget; `call` is its row in `usage`. It has taken `taken_money` and
+-- `taken_tokens` from what the plan of the conversation `plan` holds.
+CREATE TABLE budget_holds (
+    scope TEXT NOT NULL,
+    period TEXT NOT NULL,
+    call BIGINT NOT NULL,
+    "plan" TEXT DEFAULT '' NOT NULL,
+    money BIGINT DEFAULT '0' NOT NULL,
+    tokens BIGINT DEFAULT '0' NOT NULL,
+    taken_money BIGINT DEFAULT '0' NOT NULL,
+    taken_tokens BIGINT DEFAULT '0' NOT NULL,
+    PRIMARY KEY (scope, period, call)
+);
+CREATE INDEX budget_holds_call ON budget_holds (call);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0102');
+INSERT INTO alembic_version VALUES ('0116');
 COMMIT;

@@ -32,6 +32,7 @@ _WHERE = {  # scope → the rows of it
     "model": "model=:key AND at>=:since",
     "everything": "at>=:since",
 }
+STALE_CALL = f"open=1 AND {DEAD_OR_NO_OWNER}"  # of a dead process
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def delete_call(execute: Execute, id: int) -> None:
 
 def close_stale_calls(execute: Execute) -> None:
     """Let the open calls of dead processes count with their input."""
-    execute(f"UPDATE usage SET open=0 WHERE open=1 AND {DEAD_OR_NO_OWNER}", {})
+    execute(f"UPDATE usage SET open=0 WHERE {STALE_CALL}", {})
 
 
 def _columns(payer: Payer, each: PricedCall) -> dict[str, object]:

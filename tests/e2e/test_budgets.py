@@ -45,7 +45,7 @@ async def test_a_call_that_kill_9_interrupts_counts_with_its_input_once(
     assert first == (person, tokens, 0, tokens, 0), "what the dead process had sent"
     assert (second[0], second[4]) == (person, 0)
     assert second[3] == second[1] + 2 * second[2]
-    [(money, held)] = service.rows("SELECT money, held_money FROM budgets")
+    [(money, held)] = service.rows("SELECT money, (SELECT coalesce(sum(money), 0) FROM budget_holds) FROM budgets")
     assert (money, held) == (first[3] + second[3], 0)
 
 
@@ -65,7 +65,7 @@ async def test_a_stopped_or_cut_answer_costs_what_came(telegram: FakeTelegram, m
     for _, tokens, output, cost, is_open in spent(service):
         assert output >= 200, "the words that were on the screen"
         assert (cost, is_open) == (tokens + 2 * output, 0)
-    [(money, held)] = service.rows("SELECT money, held_money FROM budgets")
+    [(money, held)] = service.rows("SELECT money, (SELECT coalesce(sum(money), 0) FROM budget_holds) FROM budgets")
     assert (money, held) == (sum(cost for *_, cost, _ in spent(service)), 0)
 
 
@@ -127,7 +127,9 @@ async def test_32_turns_with_sub_agents_pass_a_budget_by_one_call_at_most(
     await service.restart()
 
     def is_over() -> bool:
-        [(money, held)] = service.rows("SELECT tokens, held_tokens FROM budgets") or [(0, 0)]
+        [(money, held)] = service.rows(
+            "SELECT tokens, (SELECT coalesce(sum(tokens), 0) FROM budget_holds) FROM budgets"
+        ) or [(0, 0)]
         return (money or 0) >= limit and held == 0 and not service.rows("SELECT 1 FROM runs WHERE finished IS NULL")
 
     await until(is_over, 90, "the end of the budget and of all turns")

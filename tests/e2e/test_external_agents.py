@@ -148,5 +148,5 @@ async def test_what_an_agent_says_it_cost_is_charged_and_a_used_up_budget_starts
     await service.quiet()
     rows = service.rows("SELECT model, input, output, cost, price, open FROM usage WHERE kind='external'")
     assert rows == [("coder", 800, 150, 300_000, "agent", 0)]
-    [(money, held)] = service.rows("SELECT money, held_money FROM budgets")
+    [(money, held)] = service.rows("SELECT money, (SELECT coalesce(sum(money), 0) FROM budget_holds) FROM budgets")
     assert (money, held) == (service.rows("SELECT sum(cost) FROM usage")[0][0], 0)

@@ -18,7 +18,8 @@ from tests.support.service_process import Service, ask
 EVE = 77
 BUDGETS = [{"scope": "everything", "money": "0.56 USD"}, {"scope": "person", "money": "5 USD"}]
 RESERVED = "What is left of everybody's budget of $0.56 a month is reserved for a plan"
-HELD = "SELECT scope, held_money FROM budgets WHERE held_money>0 ORDER BY scope"
+HOLDS = "SELECT scope, money FROM budget_holds UNION ALL SELECT scope, money FROM plan_holds"
+HELD = f"SELECT scope, sum(money) FROM ({HOLDS}) AS held GROUP BY scope HAVING sum(money)>0 ORDER BY scope"  # noqa: S608 — constants
 
 
 def work(body: dict[str, Any]) -> Answer | None:

@@ -24,6 +24,7 @@ from tests.support.traced_service import DURABLE, LAZY
 SMALL = {
     *("people", "person_roles", "account_links", "heard", "audit_names", "alembic_version", "budgets", "languages"),
     "plan_holds",
+    "budget_holds",  # of the calls under way
     "replicas",  # the processes that work on the database
     "channel_state",  # read whole at a start: by whose key it is stored
     "reply_handles",  # likewise; they end within a day

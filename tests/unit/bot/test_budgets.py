@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -26,7 +27,7 @@ from bot.current import Current
 from bot.rights.budget_limits import limits_of, period_bounds
 from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import usage
-from bot.storage.budgets import release_stale_holds
+from bot.storage.budgets import list_counters, release_stale_holds
 from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.storage.usage import Payer
@@ -71,8 +72,8 @@ async def spend(budgets: Budgets, call: ModelCall, payer: Payer = PAYER, planned
 
 
 async def counters(store: Database) -> list[tuple[Any, ...]]:
-    rows = await store.run(lambda execute: execute("SELECT * FROM budgets ORDER BY scope, period", {}))
-    return [(row["scope"], row["money"], row["held_money"]) for row in rows]
+    rows = await store.run(partial(list_counters, now=0.0, limit=100))
+    return [(row.scope, row.money, row.held_money) for row in sorted(rows, key=lambda row: (row.scope, row.period))]
 
 
 async def test_32_tasks_never_pass_a_budget_by_more_than_one_call(store: Database) -> None:

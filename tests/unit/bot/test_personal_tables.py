@@ -47,6 +47,7 @@ NO_PEOPLE = {
     "checkpoints": WITH_CONVERSATION,
     "checkpoint_writes": WITH_CONVERSATION,
     "plan_holds": "sums of money that a run reserves, while it works",
+    "budget_holds": "sums of money that a model call holds, while it works",
     "gaps": "times at which a channel was not connected",
     "memory_vectors": "numbers of a memory, with which they go",
     "audit": "names are in audit_names; retention keeps its chain",

@@ -16,7 +16,7 @@ from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import runs
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
-from bot.storage.plan_holds import PlanHold, read_holds, release_ended, restore_holds
+from bot.storage.plan_holds import PlanHold, read_holds, release_dead, release_ended
 from bot.storage.states import RunState
 from bot.storage.usage import Payer
 from tests.unit.bot.test_budgets import PAYER, budgets_of, counters, ended, reserve
@@ -97,7 +97,7 @@ async def test_a_start_holds_again_for_plans_that_go_on(store: Database) -> None
     await budgets.hold_plan(OTHER, 300, 0)
     assert isinstance(await reserve(budgets), BudgetReservation)  # and the process dies
     await store.run(lambda execute: runs.finish_run(execute, OTHER.run, RunState.FAILED, 1.0))
-    await store.run(restore_holds)
+    await store.run(release_dead)
     [hold] = await store.run(read_holds)
     assert hold == PlanHold(PAYER.conversation, "person:telegram:42", hold.period, 500, 0)
     await spend(budgets_of(store, PERSON), 100)

@@ -12,7 +12,7 @@ import pytest
 from agent.messages import Author, Message, Origin, Thread
 from bot.storage import audit, budgets, conversations, forgetting, inbox, jobs, usage
 from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.budgets import CounterKey
+from bot.storage.budgets import CallHold, CounterKey
 from bot.storage.data_lock import DatabaseInUse
 from bot.storage.database import Database, Execute, StatementError, StorageError
 from bot.storage.dialect import MERGE_PAGES
@@ -154,19 +154,23 @@ async def test_a_message_that_arrives_while_its_turn_ends_is_counted(prepared: s
     assert pending
 
 
-async def test_two_calls_do_not_hold_the_rest_of_a_budget_twice(prepared: str) -> None:
+@pytest.mark.parametrize("is_new", [False, True])
+async def test_two_calls_do_not_hold_the_rest_of_a_budget_twice(prepared: str, is_new: bool) -> None:
+    """Also where both are the first ones of a period, whose counter is not there yet."""
     counter = CounterKey("person", "slack:U1", "2026-11-23", 0.0, 9e9)
 
-    def reserve(execute: Execute) -> int:
+    def reserve(execute: Execute, call: int) -> int:
         money, _tokens, held, _held_tokens = budgets.read_counter(execute, counter)
         left = 100 - money - held
-        budgets.hold(execute, counter, left, 0)
+        budgets.hold(execute, counter, call, CallHold(left, 0))
         return left
 
-    with session(prepared) as one:
-        budgets.read_counter(one.execute, counter)
-        one.commit()
-    assert await asyncio.to_thread(beside, prepared, reserve, reserve) == (100, 0)
+    if not is_new:
+        with session(prepared) as one:
+            budgets.read_counter(one.execute, counter)
+            one.commit()
+    both = partial(reserve, call=1), partial(reserve, call=2)
+    assert await asyncio.to_thread(beside, prepared, *both) == (100, 0)
 
 
 async def test_two_rows_of_the_audit_follow_each_other(prepared: str) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
-from bot.storage import conversations, inbox, jobs, outbox, replicas, tasks, usage
+from agent.spending import ModelCall
+from bot.storage import budgets, conversations, inbox, jobs, outbox, replicas, tasks, usage
+from bot.storage.budgets import CallHold, CounterKey
 from bot.storage.data_lock import DatabaseInUse
 from bot.storage.database import Database, Execute
 from bot.storage.replicas import ALONE, LEASE_SECONDS, ReplicaRow
 from bot.storage.states import OutboxState
+from bot.storage.usage import Payer, PricedCall
 from tests.support.postgres import database_of, need_postgres
 
 THREAD = Thread("telegram", "1", "42")
@@ -108,6 +111,32 @@ async def test_what_a_dead_process_held_is_released_by_another(pair: tuple[Datab
     assert await two.run(replicas.forget_dead) == []
     await two.run(release)
     assert await two.run(held) == {"claim": None, "row": OutboxState.NEW, "job": None, "call": 0, "lost": 1}
+
+
+async def test_what_a_dead_process_held_of_a_budget_is_given_back_and_nothing_else(
+    pair: tuple[Database, Database],
+) -> None:
+    """Its call counts with its input. A part of what it held came from a plan, and returns there."""
+    one, two = pair
+    counter = CounterKey("everything", "all", "2026-11-23", 0.0, 9e9)
+    payer = Payer(1, "c", THREAD, "42")
+    priced = PricedCall(ModelCall("lead", "m", "turn", 7, 0, 0, 0, 0.0, 1.0), 30, "")
+
+    def begin(execute: Execute, owner: str, held: CallHold) -> None:
+        budgets.read_counter(execute, counter)
+        budgets.hold(execute, counter, usage.open_call(execute, owner, payer, priced), held)
+
+    await one.run(partial(begin, owner=one.me, held=CallHold(100, 10, "c", 60, 6)))
+    await two.run(partial(begin, owner=two.me, held=CallHold(200, 20)))
+    plan = "INSERT INTO plan_holds(conversation, scope, period, money, taken_money, taken_tokens)"
+    values = {"scope": "everything:all", "period": "2026-11-23"}
+    await two.run(lambda execute: execute(f"{plan} VALUES ('c', :scope, :period, 40, 60, 6)", values))
+    assert await two.run(partial(budgets.read_counter, key=counter)) == (0, 0, 340, 30)
+    await two.run(budgets.release_stale_holds)
+    assert await two.run(partial(budgets.read_counter, key=counter)) == (0, 0, 340, 30)
+    await die(two, one)
+    await two.run(budgets.release_stale_holds)
+    assert await two.run(partial(budgets.read_counter, key=counter)) == (30, 7, 300, 26)
 
 
 async def test_a_lease_is_renewed_by_the_clock_of_the_database_and_not_after_its_end(

@@ -211,9 +211,9 @@ class ConsoleChannel:
         await posts.sending(index)
         try:
             path = await session.view.save_file(file)
-        except ChannelError:
+        except ChannelError as error:
             await posts.unsent(index)
-            raise
+            raise _left_behind([session], error) from None
         await posts.sent(index, path)
         for other in others:
             await other.try_write(f"{file.name} → {path}")
@@ -254,8 +254,8 @@ class ConsoleChannel:
         return [session for session in self._sessions if session.thread == thread]
 
     def attended_sessions(self, thread: Thread) -> list[Session]:
-        """Return the same. Raises Unattended or ChatGone where there is none."""
-        if sessions := self.sessions_at(thread):
+        """Return those that have not left. Raises Unattended or ChatGone where there is none."""
+        if sessions := [session for session in self.sessions_at(thread) if not session.view.is_gone]:
             return sessions
         if thread.topic:
             raise ChatGone(_("the console of this conversation was left"))
@@ -345,13 +345,13 @@ class ConsoleReply:
 
     @staticmethod
     async def _print(sessions: Sequence[Session], final: Final, shown: FinalReply) -> None:
-        """Print on every console. Raises ChatGone if none of them could."""
+        """Print on every console. Raises ChatGone if all of them left, Unattended where another one may come."""
         printing = [session.write_final(final, shown) for session in sessions]
         errors = [error for error in await asyncio.gather(*printing, return_exceptions=True) if error]
         if others := [error for error in errors if not isinstance(error, ChatGone)]:
             raise others[0]
         if len(errors) == len(sessions):
-            raise errors[0]
+            raise _left_behind(sessions, errors[0])
 
     def _final_reply(self, final: Final, text: str) -> FinalReply:
         texts = [text for part, text in self._view.texts.items() if text.strip() and part != ANSWERED_PART]
@@ -370,6 +370,13 @@ class ConsoleReply:
     async def close(self) -> None:
         self._console.reply_ended(self)
         self._console.drop_reply(self)
+
+
+def _left_behind(sessions: Sequence[Session], error: BaseException) -> BaseException:
+    """Return what an answer's row is to do after an error: where attached consoles left it, the next one shows it."""
+    if isinstance(error, ChatGone) and not all(each.thread.topic or each.is_local for each in sessions):
+        return Unattended(str(error))
+    return error
 
 
 def uploads_folder(place: ConsolePlace) -> Path:

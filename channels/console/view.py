@@ -72,6 +72,11 @@ class ConsoleView(Protocol):
 
     is_interactive: bool
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether nobody is there any more."""
+        return False
+
     async def read(self) -> Typed | Key | None:
         """Return the next message or key, or None at the end of the input."""
 

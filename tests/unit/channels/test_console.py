@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,14 +19,19 @@ from hypothesis import strategies as st
 from prompt_toolkit.utils import get_cwidth
 
 from agent.blocks import Ask, Final
-from agent.messages import Kind, Message
+from agent.messages import Kind, Message, Thread
+from channels import console
+from channels.base import OutgoingFile, Unattended
+from channels.console import AttachedView, ConsoleChannel
 from channels.console.plain import PlainView
 from channels.console.tui import wrap_line
 from channels.shared.texts import NOT_STORED, REPEAT_MARK
-from tests.support.recording_inbox import Memory
+from tests.fakes.server import until
+from tests.support.recording_inbox import Box, Memory
 from tests.support.rigs.console import ConsoleRig
 from tests.support.terminal import PATIENCE, Terminal
 
+JANE = Thread("console", "local", "jane")
 DRIVER = Path(__file__).parents[2] / "support" / "console_process.py"
 
 
@@ -163,6 +171,62 @@ async def test_a_number_still_answers_what_was_printed_before_a_crash(tmp_path: 
         answer = await rig.say("2")
         assert (answer.kind, answer.target, answer.text) == (Kind.CLICK, "q1", "Blue")
         assert rig.screen.count("Which colour?") == 1
+
+
+@asynccontextmanager
+async def attached(channel: ConsoleChannel) -> AsyncIterator[AttachedView]:
+    """Attach a console, which leaves at the end."""
+    view = AttachedView(is_interactive=True)
+    serving = asyncio.create_task(channel.attach({"person": "jane"}, view))
+    await until(lambda: channel.sessions_at(JANE), what="the console")
+    yield view
+    view.leave()
+    await serving
+
+
+async def calls_until(view: AttachedView, name: str) -> str:
+    """Return what the console is asked to do, as soon as that is among it."""
+    calls = ""
+    while f"event: {name}\n" not in calls:
+        await until(lambda: view.has_calls, what=name)
+        calls += view.take_calls().decode()
+    return calls
+
+
+async def test_what_an_attached_console_leaves_unread_is_shown_by_the_next_one(tmp_path: Path) -> None:
+    """It is killed after it got the answer and before it confirms: whether it was printed, nobody knows."""
+    report = tmp_path / "report.csv"
+    report.write_bytes(b"1")
+    place = console.ConsolePlace(tmp_path)
+    async with console.connect(console.ConsoleSettings(), place, has_view=False) as channel:
+        assert isinstance(channel, ConsoleChannel)
+        listening = asyncio.create_task(channel.listen(Box().receive))
+        posts, files = Memory(), Memory("o1")
+        send_answer = partial(send, channel, posts)
+        send_file = partial(channel.send_files, JANE, [OutgoingFile(report, "report.csv", 1)], files)
+        for name, deliver in (("write_reply", send_answer), ("save_file", send_file)):
+            async with attached(channel) as view:
+                sending = asyncio.create_task(deliver())
+                await calls_until(view, name)
+                view.leave()
+                with pytest.raises(Unattended):
+                    await sending
+                with pytest.raises(Unattended):  # also while its session ends
+                    await deliver()
+        assert files.known == []
+        async with attached(channel) as view:
+            sending = asyncio.create_task(send_answer())
+            calls = await calls_until(view, "write_reply")
+            numbers = [json.loads(data)["number"] for data in re.findall("event: write_reply\ndata: (.*)", calls)]
+            view.take_event({"confirmed": numbers[0], "value": ""})
+            await sending
+        assert REPEAT_MARK in calls
+        listening.cancel()
+        await asyncio.wait([listening])
+
+
+async def send(channel: ConsoleChannel, posts: Memory) -> None:
+    await channel.reply(JANE, posts).finish(Final("the answer"))
 
 
 @pytest.mark.parametrize("answer", ["2", "neither"])

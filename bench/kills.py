@@ -1,9 +1,10 @@
 """Kill the service again and again while people talk on five platforms.
 
 `python -m bench kills` kills it 60 times in some minutes, with `--full` a thousand times in three quarters of an hour;
-`python -m bench.kills` takes other numbers, and keeps the log. Prints how far it is; ctrl-C (or SIGTERM) ends it early,
-with the figures until then. Clock steps need a C compiler, full disks need root (for a small tmpfs): what cannot be
-done is said and left out.
+`python -m bench.kills` takes other numbers, and keeps the log. With `FAWN_TEST_DATABASE=postgresql` it does so on
+PostgreSQL, whose server restarts, and whose connections are cut. Prints how far it is; ctrl-C (or SIGTERM) ends it
+early, with the figures until then. Clock steps need a C compiler, full disks need root (for a small tmpfs): what cannot
+be done is said and left out.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from bench.harness import Row, World, show
 from tests.support.all_platforms import AllPlatforms
 from tests.support.kills import Figures, KillRun, Plan
+from tests.support.postgres import ENGINE
 
 DISK_MB = 192
 QUICK_KILLS, FULL_KILLS = 60, 1000
@@ -132,6 +134,8 @@ async def measure(given: argparse.Namespace) -> Figures:
             stops=given.kills // given.stops if given.stops else 0,
             steps=given.kills // given.steps if given.steps and step else 0,
             fulls=given.kills // given.fulls if given.fulls and small else 0,
+            restarts=given.kills // given.restarts if given.restarts and ENGINE == "postgresql" else 0,
+            cuts=given.kills // given.cuts if given.cuts and ENGINE == "postgresql" else 0,
             clock=step,
         )
         async with AllPlatforms.open(folder, given.only, **SETTINGS) as service:
@@ -152,7 +156,8 @@ async def measure(given: argparse.Namespace) -> Figures:
             await service.stop()
             if given.log:
                 shutil.copyfile(folder / "log", given.log)
-                shutil.copyfile(service.data / "fawn.db", given.log.with_suffix(".db"))
+                if ENGINE == "sqlite":
+                    shutil.copyfile(service.database, given.log.with_suffix(".db"))
         return figures
 
 
@@ -164,6 +169,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--steps", type=int, default=10, help="kills per step of the clock (0: none)")
     made.add_argument("--stops", type=int, default=100, help="kills per SIGSTOP of 35 s (0: none)")
     made.add_argument("--fulls", type=int, default=50, help="kills per full disk (0: none)")
+    made.add_argument("--restarts", type=int, default=25, help="kills per restart of PostgreSQL (0: none)")
+    made.add_argument("--cuts", type=int, default=25, help="kills per cut of all connections with it (0: none)")
     made.add_argument("--only", default="", help="the name of the only platform, such as wecom")
     made.add_argument("--report", type=Path, help="a file for all that is printed, written as it comes")
     made.add_argument("--log", type=Path, help="where to keep the service's log")

@@ -20,6 +20,7 @@ FULL_TEXT_MATCH = "memory_index MATCH :query"  # also with a number behind it
 # one of `:rarities`, and one occurrence in a text has the rank 0.6079.
 FULL_TEXT_SCORE = "-bm25(memory_index, 1.0, 0.5, 0.2, 0.0)"
 MERGE_PAGES = "(memory_index, rank) VALUES ('merge', :pages)"  # what makes SQLite's index smaller, inserted into it
+FROM_THE_LEFT = "CROSS JOIN"  # SQLite reads the left table first; PostgreSQL decides by itself
 FOR_UPDATE = " /* locked */"  # the rows that a unit reads and then changes, until its transaction ends
 FOR_SHARE = " /* held */"  # the rows that must stay as they are until the transaction ends
 SKIP_LOCKED = " /* unless locked */"  # locked, without rows that another process claims at this moment
@@ -42,6 +43,7 @@ POSTGRESQL: Mapping[str, str] = {
     NOW: "date_part('epoch', clock_timestamp())",
     LOCK_AUDIT: "SELECT pg_advisory_xact_lock(1178686318)",
     EXTRA: "",
+    FROM_THE_LEFT: "JOIN",
     FOR_UPDATE: " FOR UPDATE",
     FOR_SHARE: " FOR SHARE",
     SKIP_LOCKED: " FOR UPDATE SKIP LOCKED",

@@ -11,7 +11,7 @@ from typing import Any
 from agent.messages import Thread
 from bot.storage.conversations import current_conversation
 from bot.storage.database import Execute
-from bot.storage.dialect import LIKE
+from bot.storage.dialect import FROM_THE_LEFT, LIKE
 from bot.storage.feedback import feedback_of_run
 from bot.storage.rows import MAX_ROW, insert_row, insert_rows, read_rows
 from bot.storage.states import EntryKind
@@ -134,7 +134,7 @@ def read_chat(execute: Execute, chat: Thread, after: int, limit: int) -> list[St
     """Return the entries of all threads of a chat, as `read_thread` does of one."""
     first = str(chat.without_topic)
     sql = (
-        "SELECT t.*, c.title, c.thread FROM transcript t CROSS JOIN conversations c ON c.key=t.conversation"
+        f"SELECT t.*, c.title, c.thread FROM transcript t {FROM_THE_LEFT} conversations c ON c.key=t.conversation"
         " WHERE t.id>:after AND c.thread>=:first AND c.thread<:first || '~' ORDER BY t.id LIMIT :limit"
     )
     return [*map(with_true_author, read_rows(execute, StoredEntry, sql, first=first, after=after, limit=limit))]

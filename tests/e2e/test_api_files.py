@@ -13,8 +13,8 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_api import HTTP, Json, add_key, client_of, finished_run, get, post, wait_for
-from tests.e2e.test_forgetting import found_in
 from tests.fakes.server import until
+from tests.support.left_words import found_in
 from tests.support.service_process import ask, bash
 
 MEGABYTE = os.urandom(1 << 20)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -192,8 +191,7 @@ async def test_a_stream_ends_when(start: Start, how: str) -> None:
     async with client_of(service, key) as client, client.get("/v1/events") as answer:
         assert answer.status == 200
         if how == "its key expires":
-            with sqlite3.connect(service.database) as store:
-                store.execute("UPDATE api_keys SET expires=1.0")
+            service.change("UPDATE api_keys SET expires=1.0")
         else:
             access = {"open": True, "roles": [{"role": "viewer", "who": ["7"]}]}
             service.configure({"http": HTTP, "channels": {"telegram": {"access": access}}})

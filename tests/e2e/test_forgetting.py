@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -17,6 +16,7 @@ from tests.e2e.test_schedules import SETTINGS, press, propose, soon
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.left_words import found_in
 from tests.support.service_process import Service, ask, bash
 
 EVE, STRANGER, GROUP = 78, 91, -1001
@@ -26,18 +26,6 @@ MARKS = (
     *("jonquil", "kestrel", "larkspur", "meerkat", "narwhal", "oleander", "pangolin", "rosella"),
 )
 assert len(MARKS) >= 30
-
-
-def found_in(data: Path, words: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return which of the words are anywhere in the files, and where."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(data.rglob("*")):
-        if path.is_file():
-            content = (path.name.encode() + path.read_bytes()).lower()
-            for word in words:
-                if word.encode() in content or word.encode("utf-16-le") in content:
-                    found.setdefault(word, []).append(str(path.relative_to(data)))
-    return found
 
 
 def lines_with(word: str, text: str) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from tests.e2e.conftest import Start
@@ -51,8 +49,7 @@ class Office(InSlack):
 
 
 def change(service: Service, sql: str, **values: str) -> None:
-    with closing(sqlite3.connect(service.data / "fawn.db")) as database, database:
-        database.execute(sql, values)
+    service.change(sql, **values)
 
 
 async def test_a_service_offboards_whom_slack_deactivated_the_day_before(tmp_path: Path) -> None:

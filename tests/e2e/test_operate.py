@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from typing import Any
 
@@ -26,8 +25,7 @@ READS = ("status", "turns", "queue", "channels", "dead", "audit", "audit/verify"
 
 
 def change(service: Service, sql: str) -> None:
-    with sqlite3.connect(service.data / "fawn.db") as store:
-        store.execute(sql)
+    service.change(sql)
 
 
 async def started(start: Start, **settings: Any) -> tuple[Service, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -42,12 +41,14 @@ def sums(service: Service, used: str) -> list[tuple[Any, ...]]:
 
 def add_history(service: Service, name: str, cost: int) -> None:
     """Store 60 judged requests of a model, all of the same cost."""
-    with sqlite3.connect(service.data / "fawn.db", timeout=20) as store:
-        store.execute(
-            "INSERT INTO outcomes(day, used, name, role, requests, calls, seconds, cost, squares, up, down)"
-            " VALUES (?, 'model', ?, 'lead', 60, 60, 120, ?, ?, 57, 3)",
-            (int(time.time() // 86400) - 1, name, 60 * cost, 60.0 * cost * cost),
-        )
+    service.change(
+        "INSERT INTO outcomes(day, used, name, role, requests, calls, seconds, cost, squares, up, down)"
+        " VALUES (:day, 'model', :name, 'lead', 60, 60, 120, :cost, :squares, 57, 3)",
+        day=int(time.time() // 86400) - 1,
+        name=name,
+        cost=60 * cost,
+        squares=60.0 * cost * cost,
+    )
 
 
 async def test_outcomes_are_counted_shown_by_right_and_proposed(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -23,9 +22,7 @@ DRAFT = "document.querySelector('#text').value"
 
 def end_sessions(service: Service) -> None:
     """Have all sessions of the page run out."""
-    with sqlite3.connect(service.data / "fawn.db", timeout=30) as connection:
-        connection.execute("UPDATE page_sessions SET until=1 WHERE kind='session'")
-    connection.close()
+    service.change("UPDATE page_sessions SET until=1 WHERE kind='session'")
 
 
 async def test_a_session_that_ends_in_the_middle_of_a_draft_loses_nothing(page: OpenPage, browser: Browser) -> None:

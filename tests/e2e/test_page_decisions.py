@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sqlite3
 import time
 import zipfile
 from typing import Any
@@ -25,8 +24,7 @@ HOUR = 3600.0
 
 
 def change(service: Service, sql: str, **values: Any) -> None:
-    with sqlite3.connect(service.data / "fawn.db", timeout=20) as store:
-        store.execute(sql, values)
+    service.change(sql, **values)
 
 
 def add_schedules(service: Service, count: int = 1, owner: int = EVE) -> None:

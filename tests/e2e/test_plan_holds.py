@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from typing import Any
 
 from tests.e2e.conftest import Start
@@ -41,8 +39,7 @@ async def agreed(telegram: FakeTelegram, model: FakeModel, start: Start) -> tupl
         await telegram.wait(JANE, f"before {number}")
         await service.quiet()
     assert await service.stop() == 0
-    with closing(sqlite3.connect(service.data / "fawn.db")) as database, database:
-        database.execute("UPDATE usage SET cost=CASE WHEN kind='turn' THEN 100000 ELSE 0 END")
+    service.change("UPDATE usage SET cost=CASE WHEN kind='turn' THEN 100000 ELSE 0 END")
     await service.start()
     model.script = work
     telegram.send("/plan " + ask(text="my plan"))

@@ -16,6 +16,8 @@ from tests.e2e.test_schedules import propose
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.left_words import found_in
+from tests.support.rehearsed_database import TABLES
 from tests.support.service_process import Service, ask, bash
 
 EVE, GROUP, BARK = 78, -1001, "https://bark.test"
@@ -26,14 +28,7 @@ FACT = {"text": "I own a quetzal", "subject": "pet", "kind": "context", "confide
 
 def found_words(data: Path) -> dict[str, list[str]]:
     """Return which of the words are anywhere in the files, and where."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(data.rglob("*")):
-        if path.is_file():
-            content = (path.name.encode() + path.read_bytes()).lower()
-            for word in (*WORDS, *TASK_WORDS):
-                if word.encode() in content or word.encode("utf-16-le") in content:
-                    found.setdefault(word, []).append(str(path.relative_to(data)))
-    return found
+    return found_in(data, (*WORDS, *TASK_WORDS))
 
 
 async def plant(telegram: FakeTelegram, model: FakeModel, service: Service) -> None:
@@ -121,7 +116,7 @@ async def test_nothing_of_a_forgotten_person_is_left(telegram: FakeTelegram, mod
     await service.quiet()
     await service.stop()
     assert found_words(service.data) == {}
-    tables = [name for (name,) in service.rows("SELECT name FROM sqlite_master WHERE type='table'")]
+    tables = [name for (name,) in service.rows(TABLES)]
     named = [name for name in tables if re.search("Jane|BARKKEY|22:01", str(service.rows(f"SELECT * FROM {name}")))]  # noqa: S608 — own names
     assert named == []
     assert service.rows("SELECT * FROM languages") == []

@@ -19,7 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bot.storage.database import StorageError
 from tests.support.all_platforms import AllPlatforms
+from tests.support.postgres import shared_server, sql_on_server
+from tests.support.rehearsed_database import PAYLOAD_TEXT
 from tests.support.service_process import ask, bash
 
 MARKED = frozenset({"telegram", "wechat", "wecom", "whatsapp"})  # a repeated post is marked as such there
@@ -52,6 +55,9 @@ class Plan:
     steps: int = 0
     fulls: int = 0
     full_seconds: float = 5.0
+    restarts: int = 0  # of PostgreSQL's server, in the middle of everything
+    cuts: int = 0  # of all connections with it
+    away: tuple[float, float] = (0.0, 4.0)  # seconds between the end of the server and its start
     clock: Path | None = None  # the file with the clock's step (bench/clock.c)
     rest: float = 120.0  # seconds that the last answers may take
 
@@ -64,6 +70,8 @@ class Figures:
     stops: int = 0
     steps: int = 0
     fulls: int = 0
+    restarts: int = 0
+    cuts: int = 0
     gateways: int = 0
     late: int = 0
     asked: int = 0
@@ -89,6 +97,7 @@ class Figures:
     def __str__(self) -> str:
         return (
             f"{self.kills} kills, {self.steps} clock steps, {self.stops} SIGSTOPs, {self.fulls} full disks,"
+            f" {self.restarts} restarts of the database, {self.cuts} cuts of its connections,"
             f" {self.gateways} times 504, {self.late} late posts: {self.asked} messages, {self.answered} answered,"
             f" {self.failed} of them by an"
             f" honest failure; {self.repeats} marked repeats, {self.effects} effects ({self.interrupted} interrupted),"
@@ -132,11 +141,11 @@ class Talker:
 
 def ended(service: AllPlatforms, word: str) -> bool:
     """Whether the turn of this message has ended."""
-    latest = "(SELECT run, payload FROM inbox ORDER BY id DESC LIMIT 300)"
+    latest = f"(SELECT run, {PAYLOAD_TEXT} AS text FROM inbox ORDER BY id DESC LIMIT 300)"  # noqa: S608 — constants
     sql = f"SELECT 1 FROM {latest} i JOIN runs r ON r.id=i.run WHERE r.finished IS NOT NULL"  # noqa: S608 — constants
     try:
-        return bool(service.rows(f"{sql} AND CAST(i.payload AS TEXT) LIKE '%{answer(word)}%'"))
-    except sqlite3.OperationalError:  # a full disk has no room for what a reader needs, either
+        return bool(service.rows(f"{sql} AND i.text LIKE '%{answer(word)}%'"))
+    except (sqlite3.OperationalError, StorageError):  # a full disk has no room for a reader; a server restarts
         return False
 
 
@@ -205,6 +214,10 @@ class KillRun:
                 await self._pause()
             if figures.fulls < int(plan.fulls * share + 0.5):
                 await self._fill()
+            if figures.cuts < int(plan.cuts * share + 0.5):
+                await self._cut()
+            if figures.restarts < int(plan.restarts * share + 0.5):
+                await self._restart_database()
             await self._kill()
             while dice.random() < plan.unborn:
                 await self._service.spawn("run", "--config", "config.yaml")
@@ -261,6 +274,22 @@ class KillRun:
         await asyncio.sleep(2)
         self.figures.fulls += 1
 
+    async def _cut(self) -> None:
+        """Cut all connections with PostgreSQL, as a router that is replaced does."""
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name='fawn'"
+        await asyncio.to_thread(sql_on_server, shared_server(), cut)
+        await asyncio.sleep(self._dice.uniform(*self._plan.life))
+        self.figures.cuts += 1
+
+    async def _restart_database(self) -> None:
+        """Restart PostgreSQL, as an operator does who upgrades it: every connection is cut."""
+        server = shared_server()
+        await asyncio.to_thread(server.stop)
+        await asyncio.sleep(self._dice.uniform(*self._plan.away))
+        server.start()
+        await asyncio.sleep(self._dice.uniform(*self._plan.life))
+        self.figures.restarts += 1
+
     # ------------------------------------------------------------ the count
 
     def _check(self) -> None:
@@ -301,7 +330,13 @@ class KillRun:
                 figures.doubled.append(f"{word}: {[text[:80] for text in shown if expected in text]}")
             else:
                 figures.repeats += times - 1
-        known = [APOLOGY, *PROGRESS] if figures.fulls else [*PROGRESS] if platform in MARKED else []
+        known = (
+            [APOLOGY, *PROGRESS]
+            if figures.fulls or figures.restarts or figures.cuts
+            else [*PROGRESS]
+            if platform in MARKED
+            else []
+        )
         known += [UNCONFIRMED_NOTICE]
         figures.told += sum(text.startswith(UNCONFIRMED_NOTICE) for text in shown if platform not in MARKED)
         endings = (SEALED,) if platform == "wecom" else ()

@@ -119,6 +119,11 @@ def _server() -> PostgresServer:
     return server
 
 
+def shared_server() -> PostgresServer:
+    """Return that server, to be restarted."""
+    return _server()
+
+
 def server_folder() -> Path:
     """Return where the socket of that server is."""
     return _server().folder
@@ -138,6 +143,17 @@ def new_database(name: str) -> str:
     server = _server()
     sql_on_server(server, f'CREATE DATABASE "{name}" TEMPLATE template1')
     return server.url.format(name)
+
+
+def files_of(url: str) -> list[Path]:
+    """Return the files of a database's tables, with what was committed so far."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
+        found = connection.execute("SELECT oid FROM pg_database WHERE datname=current_database()").fetchone()
+    assert found
+    return [*(server_folder() / "data" / "base" / str(found[0])).iterdir()]
 
 
 @functools.cache

@@ -15,9 +15,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bot.storage.database import Database, Execute
-from tests.support.postgres import ENGINE, database_of
+from tests.support.explained import EXPLAINS, OnlySQLite, begin_to_explain, explain
+from tests.support.postgres import ENGINE, database_of, files_of
 
 T = TypeVar("T")
+TABLES = "SELECT name FROM sqlite_master WHERE type='table'"  # what reads the names of all tables
+if ENGINE == "postgresql":
+    TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema='public'"
+PAYLOAD_TEXT = "convert_from(payload, 'UTF8')" if ENGINE == "postgresql" else "CAST(payload AS TEXT)"
 MAX_UNIT_SECONDS = 0.2  # CPU of a unit beside its statements; most take less than 0.001
 
 
@@ -37,6 +42,8 @@ def rehearsed_database(path: Path) -> Database:
 
     That one is not rehearsed: a number that was counted stays counted there, and tests name the first row.
     """
+    if EXPLAINS:
+        begin_to_explain()
     if ENGINE != "postgresql":
         return RehearsedDatabase(path)
     from bot.storage.postgres import DatabaseServer, PostgresDatabase
@@ -57,11 +64,28 @@ def stored_rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in execute(sql, {})]
 
 
+def change_rows(path: Path, sql: str, values: Mapping[str, Any]) -> None:
+    """Run a statement in `rehearsed_database(path)`, as another process does."""
+    if ENGINE != "postgresql":
+        with closing(sqlite3.connect(path, timeout=30)) as database, database:
+            database.execute(sql, values)
+        return
+    from bot.storage.postgres_session import connect, execute_on
+
+    with closing(connect(database_of(path))) as connection:
+        execute_on(connection, sql, values)
+
+
+def files_with_rows(path: Path) -> list[Path]:
+    """Return the files beside `path` in which the rows of `rehearsed_database(path)` are."""
+    return files_of(database_of(path)) if ENGINE == "postgresql" else []
+
+
 def _run_rehearsed(work: Callable[[Execute], T], execute: Execute) -> T:
     execute("SAVEPOINT rehearsal", {})
     try:
         _run_timed(work, execute)  # also what it imports
-    except SlowUnit:
+    except (SlowUnit, OnlySQLite):
         raise
     except Exception:  # noqa: BLE001, S110 — it comes again
         pass
@@ -78,6 +102,8 @@ def _run_timed(work: Callable[[Execute], T], execute: Execute) -> T:
         nonlocal in_statements
         begun = time.thread_time()
         try:
+            if EXPLAINS:
+                explain(sql, values)
             return execute(sql, values)
         finally:
             in_statements += time.thread_time() - begun

@@ -18,7 +18,7 @@ from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.telegram_world import Shown
 from tests.support.forked_services import ROOT, Running, execute, fork, run_forked
 from tests.support.postgres import ENGINE, database_of
-from tests.support.rehearsed_database import stored_rows
+from tests.support.rehearsed_database import change_rows, stored_rows
 
 UNPACED = {"per_chat": 100.0, "burst": 100, "per_group": 6000.0, "overall": 1000.0}  # the fake has no limits
 PACED = {"per_chat": 1.0, "burst": 2, "per_group": 20.0, "overall": 30.0}  # the defaults, for tests about live replies
@@ -141,6 +141,10 @@ class Service:
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Read from the database."""
         return stored_rows(self.database, sql)
+
+    def change(self, sql: str, **values: Any) -> None:
+        """Change the database beside the service."""
+        change_rows(self.database, sql, values)
 
     @property
     def database(self) -> Path:

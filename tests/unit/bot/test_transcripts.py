@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -68,6 +69,19 @@ async def test_a_search_finds_its_own_chat_and_nothing_else(store: Database) -> 
         assert (f"secret of {there}" in found) == same_chat, (here, there)
         alone = await find(store, asked, "secret", topics=False)
         assert (f"secret of {there}" in alone) == (asked == thread), (here, there)
+
+
+async def test_a_chat_is_read_with_all_its_threads_in_order(store: Database) -> None:
+    for name, thread in PLACES.items():
+        await add(store, thread, f"in {name}")
+    for here in PLACES.values():
+        same = [
+            f"in {name}"
+            for name, each in PLACES.items()
+            if (each.channel, each.workspace, each.chat) == (here.channel, here.workspace, here.chat)
+        ]
+        read = await store.run(partial(transcripts.read_chat, chat=here, after=0, limit=10))
+        assert [entry.text for entry in read] == same
 
 
 async def test_words_of_every_script_and_length_are_found(store: Database) -> None:

@@ -334,6 +334,11 @@ class Batch:
         self.outcomes: Sequence[Outcome] = ()
         self.written: Collection[Mark] = ()
 
+    @property
+    def is_away(self) -> bool:
+        """Whether nothing of it was kept, because the database was away."""
+        return any(isinstance(error, DatabaseAway) for _value, error in self.outcomes)
+
     def fail(self, error: BaseException) -> None:
         """End every unit of work with StorageError, or DatabaseAway if it is one."""
         kind = DatabaseAway if isinstance(error, DatabaseAway) else StorageError

@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 
 MAX_BATCH = 8  # units in a transaction: it holds its locks until its end
 RETRY_SECONDS = 0.5
+AWAY_SECONDS = 5.0  # that units wait for a server that restarts: a third of a lease (`replicas.py`)
 UNKNOWN_SECONDS = 60.0  # in which the server has to say what became of a commit whose answer was lost
 STEP_ROWS = 500
 
@@ -85,6 +86,7 @@ class DatabaseServer:
     session: Target = ""
     lock_seconds: float = 5.0  # to wait for a row that another session holds
     owner_seconds: float = LOST_SECONDS  # to wait for the end of a process whose connection was lost
+    away_seconds: float = AWAY_SECONDS  # that units wait for a server that is away, from when it was lost
     shared: bool = False  # several processes work on it
 
     @property
@@ -104,6 +106,7 @@ class PostgresDatabase(Database):
     def __init__(self, server: DatabaseServer) -> None:
         self._server = server
         self.is_shared = server.shared
+        self.lost_at: float | None = None  # since when the server is away
         self._start()
 
     def _close_files(self) -> None:
@@ -111,6 +114,18 @@ class PostgresDatabase(Database):
 
     async def _connect(self) -> BatchRunner:
         return await PostgresConnection.open(self._server, lambda: self._batch)
+
+    async def _commit(self, batch: Batch) -> None:
+        """Commit a batch: again and again for some seconds, if the connection is lost before anything is kept."""
+        while True:
+            await super()._commit(batch)
+            if not batch.is_away:
+                self.lost_at = None
+                return
+            self.lost_at = self.lost_at or time.monotonic()
+            if self._closing or time.monotonic() - self.lost_at >= self._server.away_seconds:
+                return
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _end_lost(self, batch: Batch, error: Exception) -> None:
         log.warning("store.connection_lost reason=%s", error)
@@ -121,7 +136,10 @@ class PostgresDatabase(Database):
             self._batch = batch
 
     async def _settle(self, batch: Batch, unknown: CommitUnknown) -> None:
-        """Ask the server what became of a commit, once it can be reached. Its units fail where it never says it."""
+        """Ask the server what became of a commit, once it can be reached. Its units fail where it never says it.
+
+        One that was aborted kept nothing: its units stay as those of a batch whose server is away.
+        """
         until, ask = time.monotonic() + UNKNOWN_SECONDS, Batch([partial(_read_status, transaction=unknown.transaction)])
         while time.monotonic() < until:
             self._batch = ask
@@ -135,10 +153,13 @@ class PostgresDatabase(Database):
                 log.info("store.commit_settled status=%s", status)
                 if status == "committed":
                     batch.outcomes, batch.written = unknown.outcomes, unknown.written
+                elif status != "aborted":  # the server has forgotten it
+                    break
                 return
             if fault:
                 await self._disconnect()
             await asyncio.sleep(RETRY_SECONDS)
+        batch.fail(StorageError(str(unknown)))  # maybe kept: its caller knows whether to repeat it
 
     async def run_steps(self, work: StepWork) -> int:
         """Run `work` in small transactions until it returns 0; return the sum. Each is safe to repeat."""

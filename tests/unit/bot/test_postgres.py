@@ -58,7 +58,7 @@ async def test_a_schema_of_a_newer_version_is_refused(url: str) -> None:
 
 
 async def test_a_cut_connection_fails_the_work_in_hand_and_nothing_after_it(url: str) -> None:
-    async with opened(url) as store:
+    async with opened(url, away_seconds=0.0) as store:
         await store.run(lambda execute: execute(INSERT, {"thread": "before"}))
 
         def cut(execute: Execute) -> None:
@@ -69,6 +69,21 @@ async def test_a_cut_connection_fails_the_work_in_hand_and_nothing_after_it(url:
             await store.run(cut)
         await store.run(lambda execute: execute(INSERT, {"thread": "after"}))
         assert await store.run(threads) == ["after", "before"]
+
+
+async def test_work_whose_connection_was_cut_is_done_again_once(url: str) -> None:
+    tries: list[int] = []
+
+    def cut_once(execute: Execute) -> None:
+        execute(INSERT, {"thread": f"try {len(tries)}"})
+        tries.append(execute("SELECT pg_backend_pid() AS pid", {})[0]["pid"])
+        if len(tries) == 1:
+            execute("SELECT pg_terminate_backend(pg_backend_pid())", {})
+
+    async with opened(url) as store:
+        await asyncio.gather(store.run(cut_once), store.run(lambda execute: execute(INSERT, {"thread": "beside"})))
+        assert await store.run(threads) == ["beside", "try 1"]
+    assert len(set(tries)) == len(tries) == 2
 
 
 async def test_a_row_that_another_session_holds_is_waited_for_and_not_forever(url: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -21,7 +21,7 @@ from bot.config.database import DatabaseConfig
 from bot.config.schema import Config
 from bot.startup import open_database
 from bot.storage import audit
-from bot.storage.database import Database, DatabaseAway, Execute, StorageError
+from bot.storage.database import DatabaseAway, Execute, StorageError
 from bot.storage.migrate import VERSIONS_DIR, DatabaseFault, NewerSchema, head_revision
 from tests.fakes.server import until
 from tests.support.engines import need
@@ -36,6 +36,9 @@ from tests.support.postgres import (
     unprivileged,
 )
 
+if TYPE_CHECKING:
+    from bot.storage.postgres import PostgresDatabase
+
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
 
 
@@ -45,7 +48,7 @@ def url(tmp_path: Path) -> str:
     return database_of(tmp_path)
 
 
-def opened(target: Any, **options: Any) -> Database:
+def opened(target: Any, **options: Any) -> PostgresDatabase:
     from bot.storage.postgres import DatabaseServer, PostgresDatabase
 
     return PostgresDatabase(DatabaseServer(target, **options))
@@ -129,7 +132,7 @@ def proxy(url: str) -> Iterator[tuple[CuttingProxy, str]]:
 
 async def test_a_commit_whose_answer_was_lost_counts_as_what_it_became(proxy: tuple[CuttingProxy, str]) -> None:
     way, url = proxy
-    async with opened(url) as store:
+    async with opened(url, away_seconds=0.0) as store:
         way.cut = "after"
         assert await store.run(partial(insert, thread="stored")) == "stored"
         way.cut = "before"
@@ -157,17 +160,26 @@ async def test_a_start_that_loses_its_connection_tries_again_with_one_database(
 # ------------------------------------------------------------ a server that ends, or is not there
 
 
-async def test_a_server_that_restarts_is_waited_for_by_what_is_tried_again(tmp_path: Path) -> None:
+async def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
     with postgres_server() as server:
         sql_on_server(server, "CREATE DATABASE fawn")
-        async with opened(server.url.format("fawn")) as store:
+        store = opened(server.url.format("fawn"), away_seconds=1.0)
+        async with store:
             await store.run(partial(insert, thread="before"))
             server.stop()
-            with pytest.raises(StorageError):
+            with pytest.raises(DatabaseAway):
                 await store.run(partial(insert, thread="never"))
+            with pytest.raises(DatabaseAway):  # at once: the time is that of an outage
+                async with asyncio.timeout(0.5):
+                    await store.run(partial(insert, thread="never, either"))
             server.start()
             await store.run(partial(insert, thread="after"))
-            assert await store.run(threads) == ["after", "before"]
+            server.stop()
+            waiting = asyncio.create_task(store.run(partial(insert, thread="waited")))
+            await until(lambda: store.lost_at is not None, what="a lost connection")
+            server.start()
+            await waiting
+            assert await store.run(threads) == ["after", "before", "waited"]
 
 
 async def test_a_server_that_is_away_is_told_from_one_that_refuses(url: str) -> None:
@@ -343,7 +355,7 @@ async def test_behind_a_pooler_one_session_with_the_server_itself_keeps_others_a
         with pytest.raises(PoolerFound):
             async with opened(pooled.format(name)):
                 pass
-        async with opened(pooled.format(name), session=url) as store:
+        async with opened(pooled.format(name), session=url, away_seconds=0.0) as store:
             await asyncio.gather(*(store.run(partial(insert, thread=str(n))) for n in range(30)))
             assert len(await store.run(threads)) == 30
             with pytest.raises(DatabaseInUse):

@@ -12,6 +12,7 @@ from bench import (
     growth,
     http,
     idle,
+    journeys,
     judgement,
     kills,
     latency,
@@ -46,6 +47,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "page": page.run,
     "http": http.run,
     "growth": growth.run,
+    "journeys": journeys.run,
 }
 
 

@@ -301,6 +301,10 @@ class StateStore(Protocol):
     A channel whose platform delivers events from a position keeps it here, after the inbox has the events before it.
     """
 
+    @property
+    def folder(self) -> Path:
+        """Where the channel may keep files for some hours; it may have to be made. Nothing there is backed up."""
+
     async def load(self) -> Mapping[str, str]:
         """Return everything that is kept. Raises NotStored."""
 

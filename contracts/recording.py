@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shutil
+import tempfile
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 
 from agent.messages import Kind, Message, ReplyHandle, Unreadable
@@ -112,6 +116,7 @@ class Box:
     hours: float = 24.0
     most: int = 200
     kept: dict[str, str] = field(default_factory=dict)  # what the channel keeps over restarts
+    _folder: Path | None = None
 
     async def receive(self, batch: Sequence[Message | Unreadable]) -> list[Receipt]:
         await asyncio.sleep(0)
@@ -138,6 +143,14 @@ class Box:
     def _answered(self, ask: str) -> bool:
         """Accept one click per question."""
         return any(message.kind is Kind.CLICK and message.target == ask for message in self.messages)
+
+    @property
+    def folder(self) -> Path:
+        """A folder of this box, which goes with it."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="fawn-box-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder
 
     async def load(self) -> Mapping[str, str]:
         return dict(self.kept)

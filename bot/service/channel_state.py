@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from bot.current import Current
 from bot.service.stored_secrets import CHANNEL, sealer_of
@@ -10,6 +11,8 @@ from bot.storage import channel_state
 from bot.storage.database import Database, StorageError
 from channels.base import NotStored
 from sandbox.disk.sealing import NotOpened
+
+FOLDER = "channels"  # in data_dir: files of channels
 
 
 class StoredChannelState:
@@ -19,6 +22,10 @@ class StoredChannelState:
         self._store = store
         self._current = current
         self._channel = channel
+
+    @property
+    def folder(self) -> Path:
+        return self._current.config.data_dir / FOLDER / self._channel
 
     async def load(self) -> Mapping[str, str]:
         """Return everything that is kept. Raises NotStored, also where the key is another one."""
@@ -37,3 +44,10 @@ class StoredChannelState:
             await self._store.run(lambda execute: channel_state.write_state(execute, self._channel, sealed))
         except StorageError as error:
             raise NotStored(str(error)) from error
+
+
+def remove_old_files(data_dir: Path, before: float) -> None:
+    """Remove the files of channels that were kept before this unix time: also those of a channel that is no more."""
+    for path in (data_dir / FOLDER).glob("*/*"):
+        if path.lstat().st_mtime < before:
+            path.unlink()

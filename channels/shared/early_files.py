@@ -1,19 +1,25 @@
-"""Files that a platform keeps for minutes only: fetched early when their turn is late, and kept until it comes."""
+"""Files that a platform keeps for minutes only: fetched early when their turn is late, and kept until it comes.
+
+What waits is in the channel's `StateStore`, and what was fetched in its folder, so that a process after a kill goes on.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import logging
-import shutil
-import tempfile
+import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, MutableMapping, Sequence
 from contextlib import aclosing
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import BinaryIO
+
+import orjson
 
 from agent.messages import Attachment
-from channels.base import ChannelError
+from channels.base import ChannelError, NotStored, StateStore
 from channels.shared import file_limits
 from channels.shared.http_client import opened_file
 
@@ -22,79 +28,134 @@ log = logging.getLogger(__name__)
 KEPT_SECONDS = 3600.0  # for so long a fetched file waits for its turn
 MAX_KEPT_FILES = 200
 MAX_KEPT_BYTES = 2 << 30
+NAME = "early "  # begins the name of what is stored of a file
+_PART = ".part"  # behind the name of a file that is being fetched
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A file that waits for its turn: `bytes` is its size once it is fetched, until then -1."""
+
+    file: Attachment
+    until: float  # Unix time
+    bytes: int = -1
+    name: str = ""  # that came with it
+
+    def dump(self) -> str:
+        return orjson.dumps(asdict(self)).decode()
 
 
 class EarlyFiles:
-    """The files of messages that wait for their turn, in a folder that lasts as long as the channel.
+    """The files of messages that wait for their turn.
 
-    `download` begins to download one, and raises ChannelError; `limit` is in bytes.
+    `download` begins to download one, and raises ChannelError; `limit` is in bytes. The platform has a file for
+    `seconds`. `names` are those that came with fetched files, by `Attachment.ref`.
     """
 
-    def __init__(self, download: Callable[[Attachment], AsyncGenerator[bytes, None]], limit: int) -> None:
+    def __init__(
+        self,
+        download: Callable[[Attachment], AsyncGenerator[bytes, None]],
+        limit: int,
+        seconds: float,
+        names: MutableMapping[str, str],
+    ) -> None:
+        self.state: StateStore
         self._download = download
         self._limit = limit
-        self._folder: asyncio.Future[str] | None = None  # its path, once it is made
+        self._seconds = seconds
+        self._names = names
         self._fetching: dict[str, asyncio.Task[None]] = {}
-        self._kept: dict[str, tuple[float, int]] = {}  # name → time.monotonic() of its end, bytes
+        self._waiting: dict[str, _Waiting] = {}  # by the name of the file in the folder
+
+    async def restore(self) -> Sequence[Attachment]:
+        """Learn what earlier processes fetched, and return what they could not fetch any more. Raises NotStored."""
+        stored = {name: text for name, text in (await self.state.load()).items() if name.startswith(NAME)}
+        known = {name.removeprefix(NAME): _load(text) for name, text in stored.items()}
+        sizes = await asyncio.to_thread(_clear_folder, self.state.folder, known)
+        now = time.time()
+        for name, each in known.items():
+            if each.until > now and each.bytes in (-1, sizes.get(name, -1)):
+                self._waiting[name] = each
+                if each.bytes >= 0:
+                    self._names[each.file.ref] = each.name
+        if over := known.keys() - self._waiting.keys():
+            await self._drop(over)
+        return [each.file for each in self._waiting.values() if each.bytes < 0]
+
+    async def expect(self, files: Iterable[Attachment]) -> None:
+        """Note files that wait for their turn."""
+        until = time.time() + self._seconds
+        new = {name_of(file): _Waiting(file, until) for file in files if name_of(file) not in self._waiting}
+        await self._drop_old()
+        if new:
+            self._waiting |= new
+            await self._store({name: each.dump() for name, each in new.items()})
 
     async def fetch_early(self, attachment: Attachment) -> None:
         """Fetch a file now, while the platform has it. A failure is left to the turn, which tries again."""
         await self._drop_old()
-        size = sum(size for _end, size in self._kept.values())
-        if len(self._kept) + len(self._fetching) >= MAX_KEPT_FILES or size > MAX_KEPT_BYTES:
+        kept = [each.bytes for each in self._waiting.values() if each.bytes >= 0]
+        if len(kept) + len(self._fetching) >= MAX_KEPT_FILES or sum(kept) > MAX_KEPT_BYTES:
             log.warning("file.not_fetched_early reason=%s", "too many files wait")
             return
-        name = _name_of(attachment)
-        if name not in self._kept and name not in self._fetching:
+        name = name_of(attachment)
+        if not self._is_kept(name) and name not in self._fetching:
             task = self._fetching[name] = asyncio.create_task(self._keep(attachment, name), name=f"early file {name}")
             task.add_done_callback(lambda _task: self._fetching.pop(name, None))
             await asyncio.wait({task})
 
     async def open_file(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         """Return the chunks of a file, fetched early or now."""
-        name = _name_of(attachment)
+        name = name_of(attachment)
         if task := self._fetching.get(name):
             await asyncio.wait({task})
         await self._drop_old()
-        kept = self._kept.get(name)
-        return _read(await self._path(name)) if kept else self._download(attachment)
+        return _read(self.state.folder / name) if self._is_kept(name) else self._download(attachment)
 
     async def close(self) -> None:
-        """Stop fetching, and delete what is kept: the platform has it for some minutes still."""
+        """Stop fetching. What was fetched stays for the next process."""
         tasks = {*self._fetching.values()}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        folder, self._folder = self._folder, None
-        self._kept.clear()
-        if folder:
-            await asyncio.to_thread(shutil.rmtree, await folder, ignore_errors=True)
 
-    async def _path(self, name: str) -> Path:
-        """Return where a file is kept. The first one makes the folder."""
-        if self._folder is None:
-            self._folder = asyncio.ensure_future(asyncio.to_thread(tempfile.mkdtemp, prefix="fawn-files-"))
-        return Path(await self._folder) / name
+    def _is_kept(self, name: str) -> bool:
+        return name in self._waiting and self._waiting[name].bytes >= 0
 
     async def _drop_old(self) -> None:
-        now = time.monotonic()
-        for name in [name for name, (end, _size) in self._kept.items() if end < now]:
-            del self._kept[name]
-            await asyncio.to_thread((await self._path(name)).unlink, missing_ok=True)
+        now = time.time()
+        await self._drop({name for name, each in self._waiting.items() if each.until < now})
+
+    async def _drop(self, names: Iterable[str]) -> None:
+        for name in (over := [*names]):
+            self._waiting.pop(name, None)
+            await asyncio.to_thread((self.state.folder / name).unlink, missing_ok=True)
+        if over:
+            await self._store(dict.fromkeys(over))
+
+    async def _store(self, changes: dict[str, str] | dict[str, str | None]) -> None:
+        try:
+            await self.state.save({f"{NAME}{name}": text for name, text in changes.items()})
+        except NotStored as error:  # only a kill would make a difference
+            log.warning("file.not_noted reason=%s", error)
 
     async def _keep(self, attachment: Attachment, name: str) -> None:
-        path = await self._path(name)
+        path = self.state.folder / f"{name}{_PART}"
         try:
+            await asyncio.to_thread(self.state.folder.mkdir, mode=0o700, parents=True, exist_ok=True)
             size = await self._fetch(attachment, path)
+            await asyncio.to_thread(path.replace, self.state.folder / name)
         except (ChannelError, OSError) as error:
             log.warning("file.not_fetched_early reason=%s", error)
             await asyncio.to_thread(path.unlink, missing_ok=True)
-        else:
-            self._kept[name] = time.monotonic() + KEPT_SECONDS, size
+            return
+        given = self._names.get(attachment.ref, "")
+        kept = self._waiting[name] = _Waiting(attachment, time.time() + KEPT_SECONDS, size, given)
+        await self._store({name: kept.dump()})
 
     async def _fetch(self, attachment: Attachment, path: Path) -> int:
-        """Write a file and return its size. Raises ChannelError and OSError."""
+        """Write a file to the disk and return its size. Raises ChannelError and OSError."""
         size = 0
         async with opened_file(path, "wb") as file, aclosing(self._download(attachment)) as chunks:
             async for chunk in chunks:
@@ -102,6 +163,7 @@ class EarlyFiles:
                 if size > self._limit:
                     raise file_limits.too_large(self._limit)
                 await asyncio.to_thread(file.write, chunk)
+            await asyncio.to_thread(_flush, file)
         return size
 
 
@@ -111,5 +173,27 @@ async def _read(path: Path) -> AsyncGenerator[bytes, None]:
             yield chunk
 
 
-def _name_of(attachment: Attachment) -> str:
+def _flush(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _load(text: str) -> _Waiting:
+    raw = orjson.loads(text)
+    return _Waiting(**{**raw, "file": Attachment(**raw["file"])})
+
+
+def _clear_folder(folder: Path, known: Iterable[str]) -> dict[str, int]:
+    """Remove what a kill left half-fetched; return the sizes of the other files by their names."""
+    names, found = {*known}, {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name in names:
+            found[path.name] = path.stat().st_size
+        else:
+            path.unlink()
+    return found
+
+
+def name_of(attachment: Attachment) -> str:
+    """Return the name under which a file is kept."""
     return hashlib.blake2b(attachment.ref.encode(), digest_size=16).hexdigest()

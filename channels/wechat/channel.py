@@ -29,6 +29,7 @@ from channels.base import (
     SentMessages,
     SignInCode,
     StateStore,
+    TryLater,
     Unattended,
 )
 from channels.shared.caches import LatestDict, TypingActions
@@ -149,8 +150,8 @@ class WeChatChannel(PlatformChannel):
                 await asyncio.sleep(max(self._health.note_failure(f"{error}.", MAX_BACKOFF_SECONDS), error.after))
 
     def keep_state(self, state: StateStore) -> None:
-        """Keep there the login, and where to go on polling."""
-        self._state = state
+        """Keep there the login, where to go on polling, and how many messages the person got since their last one."""
+        self._state = self.windows.state = state
 
     async def begin_sign_in(self) -> None:
         """Ask for a code to scan, unless one is shown already."""
@@ -241,11 +242,14 @@ class WeChatChannel(PlatformChannel):
             "context_token": context,
             "item_list": [item],
         }
+        await self.windows.spend(person)
         try:
             answer = await self._api("sendmessage", {"msg": message})
         except SendRefused:
-            raise self.windows.close(person, BLOCKED_SECONDS) from None
-        self.windows.count(person)
+            raise await self.windows.close(person, BLOCKED_SECONDS) from None
+        except (TryLater, Refused):
+            self.windows.give_back(person)
+            raise
         return str(answer.get("message_id") or f"{key}-{time.time():.0f}")
 
     def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:

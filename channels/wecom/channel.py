@@ -12,9 +12,20 @@ from typing import Any
 
 from agent.messages import Attachment, Kind, Message, Thread
 from catalogue import _
-from channels.base import ChannelLimits, OutgoingFile, Receipt, Refused, Reply, SentMessages
+from channels.base import (
+    NO_CATCH_UP,
+    CatchUpSource,
+    ChannelLimits,
+    OutgoingFile,
+    Receipt,
+    Receive,
+    Refused,
+    Reply,
+    SentMessages,
+    StateStore,
+)
 from channels.shared import file_limits
-from channels.shared.early_files import EarlyFiles
+from channels.shared.early_files import EarlyFiles, name_of
 from channels.shared.http_client import HttpClient, opened_file
 from channels.shared.platform_channel import FilePost
 from channels.shared.posts import IDEMPOTENT_POSTS
@@ -41,6 +52,7 @@ MAX_IMAGE_BYTES = 10 << 20
 MIN_UPLOAD_BYTES = 5
 MAX_DOWNLOAD_BYTES = 100 << 20  # ours: WeCom names 100 chunks of 512 KB for uploads, and none for files of people
 CHUNK_BYTES = 512 << 10
+FILE_SECONDS = 300.0  # for which WeCom keeps a file of a person (…/100719)
 FRAME_BURST = 3
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
 
@@ -60,13 +72,24 @@ class WeComChannel(RobotChannel):
         language = "zh" if settings.gateway_url == PUBLIC_URL else ""
         super().__init__(http, self._line, RobotAccount(NAME, settings.bot_id, settings.name, language))
         self._files = EncryptedFiles(http)
-        self._early = EarlyFiles(self._files.download, MAX_DOWNLOAD_BYTES)
+        self._early = EarlyFiles(self._files.download, MAX_DOWNLOAD_BYTES, FILE_SECONDS, self._files.names)
         frames = RateLimits(settings.per_reply, FRAME_BURST, overall=settings.overall).limits_of("", group=False)
         self._rate_limiter = RateLimiter(MethodLimits({"": frames, POST: POST_LIMITS}))
 
     async def close(self) -> None:
         await self._early.close()
         await super().close()
+
+    def keep_state(self, state: StateStore) -> None:
+        """Keep there the files that wait for their turn."""
+        self._early.state = state
+
+    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
+        """Listen until cancelled, after the files that an earlier process was about to fetch are being fetched."""
+        left = await self._pipeline.retry_until_stored(self._early.restore)
+        for file in left:
+            self._background.start_best_effort(self._early.fetch_early(file), f"wecom file {name_of(file)}")
+        await super().listen(receive, catch_up)
 
     # ------------------------------------------------------------ events
 
@@ -88,6 +111,7 @@ class WeComChannel(RobotChannel):
     async def _show_working(self, message: Message) -> None:
         """Fetch the files of a message that waits for its turn: WeCom keeps them for five minutes."""
         if message.attachments:
+            await self._early.expect(message.attachments)
             await asyncio.sleep(self.early_seconds)
         for attachment in message.attachments:
             if attachment.ref not in self._files.names:

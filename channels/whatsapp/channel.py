@@ -124,7 +124,7 @@ class WhatsAppChannel(PlatformChannel):
         self._unsigned = False
         found = parse_webhook(delivery.body, self._settings.phone_number_id)
         for status in (each for each in found if isinstance(each, Status)):
-            self._note_status(status)
+            await self._note_status(status)
         events = [each for each in found if not isinstance(each, Status)]
         for event in events:
             if isinstance(event, Message):
@@ -137,14 +137,14 @@ class WhatsAppChannel(PlatformChannel):
                     self._send_text(event.thread, text_for(event, ANSWERED)), f"whatsapp click {event.id}"
                 )
 
-    def _note_status(self, status: Status) -> None:
+    async def _note_status(self, status: Status) -> None:
         if status.state != "failed":
             if status.mark:
                 self._reported[status.mark] = status.message
             return
         log.error("whatsapp.failed message=%s code=%d reason=%s", status.message, status.code, status.reason)
         if status.code == WINDOW_OVER:
-            self.windows.close(status.person)
+            await self.windows.close(status.person)
 
     def readiness(self) -> Readiness:
         return self._health.now
@@ -180,13 +180,13 @@ class WhatsAppChannel(PlatformChannel):
         except WhatsAppRefusal as error:
             if error.code != WINDOW_OVER:
                 raise
-            closed = self.windows.close(thread.chat)
+            closed = await self.windows.close(thread.chat)
         await self._ask_to_write(thread.chat)
         raise closed
 
     def keep_state(self, state: StateStore) -> None:
-        """Keep there when each person was last asked to write: each time costs money."""
-        self._state = state
+        """Keep there when each person was last asked to write, which costs money, and whose window is closed."""
+        self._state = self.windows.state = state
 
     async def _ask_to_write(self, person: str) -> None:
         """Send the template, once in a window's time, also over restarts."""

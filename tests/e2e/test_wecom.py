@@ -77,6 +77,23 @@ async def test_the_result_of_a_background_task_is_posted_without_a_question(tmp_
         assert not [call for call in server_of(talk).calls if call.code]
 
 
+async def test_a_file_that_waits_for_its_turn_survives_a_kill(tmp_path: Path) -> None:
+    """WeCom has it for five minutes; the turn before it takes longer."""
+    async with ThreadTalk.open(tmp_path, "wecom") as talk:
+        rig = talk.service.rigs["wecom"]
+        rig.mutter(ask(text="done with the first", delay_ms=4000))
+        await until(lambda: talk.service.rows("SELECT 1 FROM runs WHERE state='running'"), 30, "the first turn")
+        rig.send_file("报告.csv", b"a,b\n1,2\n")
+        await until(lambda: talk.service.rows("SELECT 1 FROM channel_state WHERE item LIKE 'early %'"), 30, "its note")
+        await talk.service.kill()
+        await talk.service.start()
+        await until(lambda: [*talk.service.data.glob("channels/wecom/*[!t]")], 30, "the file")
+        server_of(talk).fault("error", "download", code=403, times=-1)
+        rig.mutter(ask(text="read it"))
+        await talk.service.shows("wecom", "read it")
+        assert [path.read_bytes() for path in talk.service.data.glob("threads/*/uploads/报告.csv")] == [b"a,b\n1,2\n"]
+
+
 async def test_a_file_that_is_sent_reaches_the_agent_under_its_name(tmp_path: Path) -> None:
     async with ThreadTalk.open(tmp_path, "wecom") as talk:
         rig = talk.service.rigs["wecom"]

@@ -67,7 +67,8 @@ class WeChatRig(FakeRig):
         """Start it again, without the bound of ten messages, which the contract does not keep."""
         await super().back()
         assert isinstance(self.channel, WeChatChannel)
-        self.channel.windows = ReplyWindows("WeChat", 86_400.0)
+        if not self.server.budget:
+            self.channel.windows = ReplyWindows("WeChat", 86_400.0)
 
     # ------------------------------------------------------------ people
 

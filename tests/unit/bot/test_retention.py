@@ -89,6 +89,23 @@ async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: P
         assert len(jobs) == 2
 
 
+async def test_what_a_channel_keeps_for_hours_goes_with_the_hours_whatever_became_of_the_channel(
+    tmp_path: Path,
+) -> None:
+    async def forget(conversation: str) -> None:
+        raise AssertionError(conversation)
+
+    folder = tmp_path / "channels" / "wecom"
+    folder.mkdir(parents=True)
+    for name in ("old", "new"):
+        (folder / name).write_bytes(b"a,b")
+    os.utime(folder / "old", (0, time.time() - 3 * 3600))
+    migrate_database(tmp_path / "fawn.db")
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
+        await retention_of(store, tmp_path, forget).round(0.0)
+    assert [path.name for path in folder.iterdir()] == ["new"]
+
+
 async def test_a_conversation_that_cannot_be_deleted_does_not_block_others(tmp_path: Path) -> None:
     migrate_database(tmp_path / "fawn.db")
 

@@ -13,7 +13,7 @@ import pytest
 
 from agent.blocks import Ask, Final, Step, Text
 from agent.messages import Kind, Unreadable
-from channels.base import Health, OutgoingFile, Refused, Unattended
+from channels.base import Health, OutgoingFile, Refused, TryLater, Unattended
 from channels.shared.reply_window import ReplyWindows, WindowClosed
 from channels.wechat.channel import BUDGET, WeChatChannel
 from channels.wechat.events import WINDOW_SECONDS, parse_message
@@ -29,6 +29,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[WeChatRig]:
         await until(lambda: made.channel.readiness().health is Health.READY)
         made.server.budget = True
         channel_of(made).windows = ReplyWindows("WeChat", WINDOW_SECONDS, BUDGET)
+        channel_of(made).windows.state = made.box
         yield made
 
 
@@ -249,6 +250,57 @@ async def test_a_budget_that_only_wechat_knows_is_learned(rig: WeChatRig) -> Non
         with pytest.raises(WindowClosed):
             await rig.channel.reply(asked.thread, Memory("r2")).finish(Final("2"))
     assert [call.code for call in rig.server.calls_of("post")] == [0, -2]
+
+
+async def restart(rig: WeChatRig) -> None:
+    await rig.leave()
+    await rig.back()
+    await until(lambda: rig.channel.readiness().health is Health.READY)
+
+
+async def test_what_an_earlier_process_sent_counts(rig: WeChatRig) -> None:
+    """Also a message whose outcome that process did not hear, and not one that WeChat did not take."""
+    asked = await rig.say("work")
+    for number in range(BUDGET - 2):
+        await rig.channel.reply(asked.thread, Memory(f"r{number}")).finish(Final(str(number)))
+    rig.server.fault("error", "post", code=503)
+    with pytest.raises(TryLater):
+        await rig.channel.reply(asked.thread, Memory("busy")).finish(Final("busy"))
+    rig.server.fault("hang", "post", after=True)
+    sending = asyncio.create_task(rig.channel.reply(asked.thread, Memory("killed")).finish(Final("killed")))
+    await until(lambda: rig.server.visible()[-1].text == "killed")
+    sending.cancel()
+    await restart(rig)
+    rig.server.redeliver()  # an event that comes again opens no new window
+    await rig.channel.reply(asked.thread, Memory("last")).finish(Final("last"))
+    rig.server.calls.clear()
+    for _process in range(2):
+        with pytest.raises(WindowClosed):
+            await rig.channel.reply(asked.thread, Memory("late")).finish(Final("late"))
+        await restart(rig)
+    assert rig.server.calls_of("post") == []
+    await rig.say("go on")
+    await rig.channel.reply(asked.thread, Memory("late")).finish(Final("late"))
+    assert rig.server.visible()[-1].text == "late"
+
+
+async def test_a_refusal_that_an_earlier_process_met_is_not_met_again(rig: WeChatRig) -> None:
+    asked = await rig.say("work")
+    rig.server.windows[JANE].left = 0
+    with pytest.raises(WindowClosed):
+        await rig.channel.reply(asked.thread, Memory("r1")).finish(Final("1"))
+    await restart(rig)
+    with pytest.raises(WindowClosed):
+        await rig.channel.reply(asked.thread, Memory("r1")).finish(Final("1"))
+    assert [call.code for call in rig.server.calls_of("post")] == [-2]
+
+
+async def test_nothing_is_sent_that_cannot_be_counted(rig: WeChatRig) -> None:
+    asked = await rig.say("work")
+    rig.box.broken = True
+    with pytest.raises(TryLater):
+        await rig.channel.reply(asked.thread, Memory("r1")).finish(Final("1"))
+    assert rig.server.calls_of("post") == []
 
 
 async def test_after_24_hours_nothing_is_tried(rig: WeChatRig) -> None:

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import orjson
 import pytest
 
 from agent.blocks import Done, Final, Step, Text, View
 from agent.messages import Kind, Message
 from agent.setting import Secret
 from channels.base import Health, OutgoingFile, Refused, Reply, TryLater
+from channels.shared.early_files import name_of
 from channels.shared.rate_limit import Priority
 from channels.wecom.channel import WeComChannel
 from channels.wecom.connection import DISPLACED
@@ -370,6 +372,48 @@ async def test_a_file_whose_turn_comes_late_was_fetched_in_time(rig: WeComRig) -
     rig.server.fault("error", "download", code=403, times=-1)  # its five minutes are over
     await until(lambda: not channel_of(rig)._early._fetching)
     assert b"".join([chunk async for chunk in rig.channel.fetch(file)]) == b"a,b\n" * 50_000
+
+
+async def test_a_file_that_was_fetched_in_time_survives_a_kill_with_its_name(rig: WeComRig) -> None:
+    channel_of(rig).early_seconds = 0.0
+    rig.send_file("报告.csv", b"a,b\n" * 50_000)
+    [file] = (await rig.box.next()).attachments
+    await until(
+        lambda: (rig.box.folder / name_of(file)).exists() and '"bytes":200000' in "".join(rig.box.kept.values())
+    )
+    rig.server.fault("error", "download", code=403, times=-1)  # its five minutes are over
+    await restart(rig)
+    assert b"".join([chunk async for chunk in rig.channel.fetch(file)]) == b"a,b\n" * 50_000
+    assert channel_of(rig).name_of(file) == "报告.csv"
+
+
+async def test_a_file_that_waited_to_be_fetched_is_fetched_after_a_kill(rig: WeComRig) -> None:
+    """Also one whose download a kill interrupted: the half of it is nothing."""
+    rig.send_file("报告.csv", b"a,b\n" * 50_000)
+    [file] = (await rig.box.next()).attachments
+    await until(lambda: rig.box.kept)
+    (rig.box.folder / f"{name_of(file)}.part").write_bytes(b"a,")
+    await restart(rig)
+    await until(lambda: (rig.box.folder / name_of(file)).exists())
+    rig.server.fault("error", "download", code=403, times=-1)
+    assert b"".join([chunk async for chunk in rig.channel.fetch(file)]) == b"a,b\n" * 50_000
+    assert [path.name for path in rig.box.folder.iterdir()] == [name_of(file)]
+
+
+async def test_files_that_no_turn_took_and_what_is_damaged_is_dropped_at_the_next_start(rig: WeComRig) -> None:
+    channel_of(rig).early_seconds = 0.0
+    for name in ("late.csv", "torn.csv"):
+        rig.send_file(name, b"a,b\n" * 50)
+    late, torn = [(await rig.box.next(number)).attachments[0] for number in (1, 2)]
+    await until(lambda: "".join(rig.box.kept.values()).count('"bytes":200') == 2)
+    await rig.leave()
+    (rig.box.folder / name_of(torn)).write_bytes(b"a")  # a disk that lost power
+    stored = f"early {name_of(late)}"
+    rig.box.kept[stored] = orjson.dumps({**orjson.loads(rig.box.kept[stored]), "until": 1.0}).decode()
+    await rig.back()
+    await until(lambda: rig.channel.readiness().health is Health.READY, 20)
+    assert not [*rig.box.folder.iterdir()]
+    assert not rig.box.kept
 
 
 async def test_a_file_that_is_gone_or_damaged_is_refused_in_words(rig: WeComRig) -> None:

@@ -30,12 +30,15 @@ from bot.storage.database import Database, DatabaseAway, Execute, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.jobs import release_stale_jobs
 from bot.storage.languages import read_chosen
+from bot.storage.migrate import COPYING, RESTORING
 from bot.storage.plan_holds import release_dead as release_dead_holds
 from bot.storage.replicas import ALONE, ReplicaRow, register
 from bot.storage.watermarks import StoredCatchUp
 from bot.storage.web_people import WEB
 from catalogue import localized
 from channels.shared.texts import use_chosen_languages
+from sandbox.disk.file_threads import run_file_work
+from sandbox.disk.removal import remove_tree
 
 if TYPE_CHECKING:
     from bot.http.route import Route
@@ -60,6 +63,8 @@ async def open_database(config: Config, stack: AsyncExitStack, stop: asyncio.Eve
                     store = await attempt.enter_async_context(open_store(config, patience=ENDED_SECONDS))
                     await store.run(partial(_begin, config=config, me=store.me))
                     stack.push_async_exit(attempt.pop_all())
+                    for name in (RESTORING, COPYING):  # of one that ended before it had removed it
+                        await run_file_work(remove_tree, config.data_dir / name)
                     return store
             except DatabaseAway as error:
                 fault = store_fault(config, error)

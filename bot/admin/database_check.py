@@ -25,11 +25,12 @@ async def check_database(config: Config, *, served: bool) -> list[Finding]:
 
 
 def _look(config: Config, served: bool) -> list[Finding]:
-    from bot.storage.postgres_schema import check_server, read_revision
+    from bot.storage.postgres_schema import check_server, check_writable, read_revision
     from bot.storage.postgres_session import may_create, owner_address
 
     with read_store(config, snapshot=False) as execute:
         version = check_server(execute)
+        check_writable(execute)
         revision, owner = read_revision(execute), owner_address(execute)
         found = [_judge(config, version, revision, may_create=may_create(execute))]
     if owner and not served:
@@ -37,7 +38,13 @@ def _look(config: Config, served: bool) -> list[Finding]:
         found.append(
             Finding("note", _(SUBJECT), text, _("a second one is refused: stop that one before you start here"))
         )
-    if (config.data_dir / FILE).exists():
+    if (config.data_dir / FILE).exists() and not revision:
+        text = _(
+            "{file} has everything so far, and the server is empty: a start is refused", file=config.data_dir / FILE
+        )
+        fix = _("copy it with `fawn migrate --to postgresql`, or move the file away to begin with nothing")
+        found.append(Finding("fault", _(SUBJECT), text, fix))
+    elif (config.data_dir / FILE).exists():
         text = _("{file} is not used, because `database` names PostgreSQL", file=config.data_dir / FILE)
         found.append(Finding("note", _(SUBJECT), text, _("move it away once nobody needs it any more")))
     return found
@@ -55,5 +62,5 @@ def _judge(config: Config, version: str, revision: str, *, may_create: bool) -> 
         return Finding("ok", _(SUBJECT), _("{text}, still empty: the first start makes the tables", text=text))
     if revision != head_revision():
         older = _("Its tables are of an older version; the next start upgrades them.")
-        return Finding("note", _(SUBJECT), join_sentences(text, older), _("back up before: `pg_dump`"))
+        return Finding("note", _(SUBJECT), join_sentences(text, older), _("back up before: `fawn backup FILE`"))
     return Finding("ok", _(SUBJECT), text)

@@ -1,8 +1,8 @@
 """`fawn restore`: unpack an archive of `fawn backup` into a data_dir, whole or not at all.
 
 Everything is unpacked, checked and upgraded in the folder `restoring`; then each part is renamed into place, `fawn.db`
-last. A data_dir with `restoring` and without `fawn.db` is therefore an interrupted restore: a start refuses it, and
-another restore begins again.
+last, or its rows are copied into PostgreSQL last. A data_dir with `restoring` and without a database is therefore an
+interrupted restore: a start refuses it, and another restore begins again.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from bot.service.backup import CUSTOM_SKILLS
 from bot.service.spool import SPOOL
@@ -43,13 +44,30 @@ class Restored:
     skills: Path | None
 
 
-async def restore_backup(
-    file: Path, data_dir: Path, custom_skills: Path, sealer: Sealer, entries: int = MAX_ENTRIES
-) -> Restored:
-    """Restore an archive of so many entries at most into a data_dir whose lock the caller holds.
+class RestoreTarget(Protocol):
+    """The database where it is not a file of data_dir."""
 
-    Raises RestoreRefused, UnpackRefused, and DatabaseFault for a database that this version cannot use.
+    def check_empty(self) -> None:
+        """Raises DatabaseFault."""
+
+    def fill(self, file: Path) -> object:
+        """Copy everything from a file into it, or nothing. Raises DatabaseFault."""
+
+
+async def restore_backup(
+    file: Path,
+    data_dir: Path,
+    custom_skills: Path,
+    sealer: Sealer,
+    entries: int = MAX_ENTRIES,
+    server: RestoreTarget | None = None,
+) -> Restored:
+    """Restore an archive of so many entries at most into a data_dir whose lock the caller holds, and a `server`.
+
+    Raises RestoreRefused, UnpackRefused, and DatabaseFault for a database that this version cannot use, or a server.
     """
+    if server:
+        await run_file_work(server.check_empty)
     await run_file_work(_make_room, data_dir)
     staging = data_dir / RESTORING
     try:
@@ -62,7 +80,7 @@ async def restore_backup(
     except BaseException:
         await run_file_work(remove_tree, staging)  # the data_dir is as it was
         raise
-    await run_file_work(_put_in_place, data_dir)
+    await run_file_work(_put_in_place, data_dir, server)
     return Restored(files, size, await run_file_work(_place_skills, data_dir / CUSTOM_SKILLS, custom_skills))
 
 
@@ -87,16 +105,21 @@ def _check_database(file: Path, path: Path) -> None:
         raise UnpackRefused(DAMAGED, file=file, error=damage)
 
 
-def _put_in_place(data_dir: Path) -> None:
-    """Rename what was unpacked into the data_dir, the database last: with it the restore is complete."""
+def _put_in_place(data_dir: Path, server: RestoreTarget | None) -> None:
+    """Rename what was unpacked into the data_dir, the database last: with it the restore is complete.
+
+    A server that fails leaves an interrupted restore: nobody knows at once whether it has committed.
+    """
     staging = data_dir / RESTORING
     for name in ("backups", "migrating"):  # of the upgrade: the archive itself is the backup
         remove_tree(staging / name)
     os.sync()
-    for name in (*FOLDERS, DATABASE):
+    for name in FOLDERS if server else (*FOLDERS, DATABASE):
         if (staging / name).exists():
             os.rename(staging / name, data_dir / name)
             sync_path(data_dir)
+    if server:
+        server.fill(staging / DATABASE)
     remove_tree(staging)
 
 

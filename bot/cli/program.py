@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {  # each is `COMMAND` in the module of its name
     "mcp": N_("list the MCP servers, or sign in to one with a browser"),
     "backup": N_("back up the databases and the threads' folders"),
     "restore": N_("put a backup into an empty data_dir: whole, or not at all"),
+    "migrate": N_("copy everything from SQLite to PostgreSQL, or back: whole, or not at all"),
     "drill": N_("kill, starve and restore a copy of this configuration, and count what became of each message"),
     "export": N_("write the transcript of a thread"),
     "audit": N_("verify or export the audit, or print its head, to be kept elsewhere"),

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from bot.admin.restore import Restored, RestoreRefused, restore_backup
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import CONFIG, FAULT, OK, TAKEN, fail
+from bot.cli.exit_codes import FAULT, OK, TAKEN, fail
 from bot.config.schema import Config
+from bot.service.store import PostgresCopies
 from bot.service.stored_secrets import KeyUnknown, sealer_of
-from bot.storage.data_lock import DataDirLocked, DataLock
+from bot.storage.data_lock import DatabaseInUse, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault
 from catalogue import _, ngettext
 from sandbox.disk.unpacking import MAX_ENTRIES, UnpackRefused
@@ -24,19 +25,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
-    if config.database.url:
-        text = _("`fawn restore` restores SQLite only: use pg_restore, and copy data_dir (docs/postgresql.md)")
-        return fail(text, CONFIG)
+    server = PostgresCopies(config) if config.database.url else None
     try:
         sealer = sealer_of(config)
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         with DataLock(config.data_dir):
             restored = asyncio.run(
                 restore_backup(
-                    Path(arguments.file), config.data_dir, Path(config.skills.custom), sealer, arguments.entries
+                    *(Path(arguments.file), config.data_dir, Path(config.skills.custom), sealer, arguments.entries),
+                    server=server,
                 )
             )
-    except DataDirLocked as error:
+    except (DataDirLocked, DatabaseInUse) as error:
         return fail(error, TAKEN)
     except (KeyUnknown, RestoreRefused, UnpackRefused, DatabaseFault, OSError) as error:
         return fail(error, FAULT)

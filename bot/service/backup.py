@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,7 @@ from bot.service.spool import SPOOL
 from bot.service.web_files import WEB_FILES
 from bot.storage import people, reply_handles, upkeep
 from bot.storage.database import Database
-from bot.storage.migrate import DatabaseFault
-from catalogue import N_, _, ngettext
+from catalogue import _, ngettext
 from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
@@ -30,17 +30,12 @@ async def back_up(
 ) -> dict[str, Any]:
     """Write `target`. A conversation that cannot be copied is named in `left_out`; it stops nobody else's.
 
-    Raises DatabaseFault where the database is not a file.
+    The archive has the database as an SQLite file, whichever engine it is from. Raises StorageError and OSError.
     """
-    if store.path is None:
-        text = N_(
-            "`fawn backup` cannot copy a PostgreSQL database yet: use pg_dump, and copy data_dir (docs/postgresql.md)"
-        )
-        raise DatabaseFault(text)
     left_out: list[str] = []
     archive = await run_file_work(Archive, target, sealer)
     try:
-        if removed := await run_file_work(_add_database, data_dir, archive):
+        if removed := await run_file_work(_add_database, store, data_dir, archive):
             left_out.append(
                 ngettext(
                     "the Bark address of {n} person, which contains their key: after a restore they set it again",
@@ -70,17 +65,13 @@ async def back_up(
     return {"file": str(target), "bytes": size, "left_out": left_out}
 
 
-def _add_database(data_dir: Path, archive: Archive) -> int:
+def _add_database(store: Database, data_dir: Path, archive: Archive) -> int:
     """Add a copy of the database; return how many secrets are left out."""
     with tempfile.TemporaryDirectory(dir=data_dir) as scratch:
         copy = Path(scratch) / "fawn.db"
-        source, mirror = sqlite3.connect(data_dir / copy.name), sqlite3.connect(copy, isolation_level=None)
-        try:
-            source.backup(mirror)
+        store.copy_to(copy)
+        with closing(sqlite3.connect(copy, isolation_level=None)) as mirror:
             removed = _remove_secrets(copy, mirror)
-        finally:
-            source.close()
-            mirror.close()
         archive.add_file(copy, copy.name)
     return removed
 

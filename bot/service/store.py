@@ -5,13 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bot.config.schema import Config
-from bot.storage.audit_check import read_only
+from bot.service.audit_upkeep import pruning_rules
+from bot.storage.audit_check import ChainReport, read_only, verify_chain
 from bot.storage.database import Database, Execute, StorageError
-from bot.storage.migrate import DatabaseFault, prepare_databases, schema_revision
+from bot.storage.migrate import RESTORING, DatabaseFault, InterruptedRestore, prepare_databases, schema_revision
+from bot.storage.row_copy import Copied, Record
 from catalogue import N_
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
 FILE = "fawn.db"
 COMMAND_SECONDS = 2.0  # that a command waits for a service that ends
+COPY_SECONDS = 5.0  # that a copy waits for one
 ENDED_SECONDS = 15.0  # that a service waits for the end of one whose connection was lost
 
 
@@ -41,7 +45,23 @@ def open_store(config: Config, *, patience: float = COMMAND_SECONDS) -> Database
         return Database(config.data_dir / FILE)
     from bot.storage.postgres import DatabaseServer, PostgresDatabase
 
-    return PostgresDatabase(DatabaseServer(_target(config), _session_target(config), owner_seconds=patience))
+    server = DatabaseServer(
+        *(_target(config), _session_target(config)), owner_seconds=patience, no_tables=_why_no_tables(config)
+    )
+    return PostgresDatabase(server)
+
+
+def _why_no_tables(config: Config) -> DatabaseFault | None:
+    """Return why PostgreSQL must not begin with nothing: what it lacks is in `data_dir`."""
+    if (config.data_dir / RESTORING).exists():
+        return InterruptedRestore(config.data_dir)
+    if (config.data_dir / FILE).exists():
+        text = N_(
+            "the PostgreSQL database {where} is empty, and everything so far is in {file}: copy it with `fawn migrate"
+            " --to postgresql`, or move the file away to begin with nothing"
+        )
+        return DatabaseFault(text, where=config.database.shown, file=config.data_dir / FILE)
+    return None
 
 
 def prepare_store(config: Config) -> Path | None:
@@ -84,6 +104,50 @@ def read_store(config: Config, *, snapshot: bool) -> Iterator[Execute]:
             yield execute
     except StorageError as error:
         raise store_fault(config, error) from error
+
+
+@contextmanager
+def _faults_of(config: Config) -> Iterator[None]:
+    """What a copy meets becomes DatabaseFault."""
+    try:
+        yield
+    except (StorageError, sqlite3.Error, OSError) as error:
+        raise store_fault(config, error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresCopies:
+    """Copies between the configured PostgreSQL database and SQLite files. All raise DatabaseFault, and block."""
+
+    config: Config
+
+    def check_empty(self) -> None:
+        """Raises also where the database is not empty."""
+        from bot.storage.postgres_copy import check_empty
+
+        with _faults_of(self.config):
+            check_empty(self._server)
+
+    def fill(self, file: Path, record: Record | None = None) -> Copied:
+        """Fill the database, which is empty, with the rows of a file: all of them, or none. Raises DatabaseInUse."""
+        from bot.storage.postgres_copy import copy_to_postgres
+
+        with _faults_of(self.config):
+            return copy_to_postgres(file, self._server, self._verify, record, COPY_SECONDS)
+
+    def read_into(self, file: Path) -> Copied:
+        """Make a file with the rows of the database, which no service may use meanwhile. Raises DatabaseInUse."""
+        from bot.storage.postgres_copy import copy_to_sqlite
+
+        with _faults_of(self.config):
+            return copy_to_sqlite(self._server, file, self._verify, COPY_SECONDS)
+
+    @property
+    def _server(self) -> Target:
+        return _session_target(self.config) or _target(self.config)
+
+    def _verify(self, execute: Execute) -> ChainReport:
+        return verify_chain(execute, {}, pruning_rules(self.config.audit))
 
 
 def store_fault(config: Config, error: Exception) -> DatabaseFault:

@@ -79,6 +79,7 @@ class AuditKind(StrEnum):
     PUSH = "push"  # a notification outside of the chats
     BACKUP = "backup"
     RESTORE = "restore"
+    DATABASE_COPIED = "database.copied"  # from one engine to the other
     DRILL = "drill"
     EGRESS = "egress.request"  # of a sandbox, by destination
     KEY_ADDED = "key.added"  # of the HTTP API

@@ -15,7 +15,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import copy_context
 from functools import lru_cache, partial
 from pathlib import Path
@@ -255,6 +255,11 @@ class Database:
             if not found:
                 break
         return True
+
+    def copy_to(self, file: Path) -> None:
+        """Make a file with everything of one moment. It blocks; the service works meanwhile. Raises sqlite3.Error."""
+        with closing(sqlite3.connect(self._path)) as source, closing(sqlite3.connect(file)) as copy:
+            source.backup(copy)
 
     async def size(self) -> int:
         """Return the size of the file in bytes."""

@@ -35,6 +35,7 @@ CHECKPOINT_TABLES = {
     "checkpoint_writes": "thread, ns, id, task, idx, path, channel, kind, value",
 }
 RESTORING = "restoring"  # the folder of a restore that has not ended
+COPYING = "copying"  # that of a copy of PostgreSQL into a file
 SCHEMA_FILE = Path(__file__).parent / "schema.sql"
 VERSIONS_DIR = Path(__file__).parent / "migrations" / "versions"
 BACKUP_TIME = "%Y%m%d-%H%M%S"
@@ -66,11 +67,24 @@ class NewerSchema(DatabaseFault):
         super().__init__(text, file=file, version=version, known=known)
 
 
+class InterruptedRestore(DatabaseFault):
+    """A restore has not ended."""
+
+    def __init__(self, data_dir: Path) -> None:
+        text = N_("a restore into {data_dir} was interrupted: run `fawn restore` with the same file again")
+        super().__init__(text, data_dir=data_dir)
+
+
 def prepare_databases(data_dir: Path) -> Path | None:
     """Upgrade the database of a data_dir. Returns the backup, if it made one. Raises DatabaseFault."""
     if (data_dir / RESTORING).exists() and not (data_dir / "fawn.db").exists():
-        text = N_("a restore into {data_dir} was interrupted: run `fawn restore` with the same file again")
-        raise DatabaseFault(text, data_dir=data_dir)
+        raise InterruptedRestore(data_dir)
+    if (data_dir / COPYING).exists() and not (data_dir / "fawn.db").exists():
+        text = N_(
+            "a copy of PostgreSQL into {data_dir} was interrupted: run `fawn migrate --to sqlite` again, or delete the"
+            " folder {name} there to begin with nothing"
+        )
+        raise DatabaseFault(text, data_dir=data_dir, name=COPYING)
     try:
         _check_checkpoints(data_dir / CHECKPOINTS_FILE)
         backup = migrate_database(data_dir / "fawn.db")
@@ -199,7 +213,7 @@ def migrate_database(path: Path, versions: Path = VERSIONS_DIR) -> Path | None:
     if current == head:
         return None
     if not current:
-        _create_schema(path)
+        create_schema(path)
         return None
     _check_revision(current, versions)
     draft = path.with_name("migrating")  # a folder: SQLite leaves files beside a database
@@ -269,7 +283,8 @@ def sync_path(path: Path) -> None:
         os.close(fd)
 
 
-def _create_schema(path: Path) -> None:
+def create_schema(path: Path) -> None:
+    """Make a new database with the tables of this version."""
     connection = sqlite3.connect(path)
     try:
         connection.execute(f"PRAGMA auto_vacuum={upkeep.INCREMENTAL}")

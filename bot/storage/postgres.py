@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -34,18 +35,19 @@ from bot.storage.database import (
 from bot.storage.migrate import DatabaseFault
 from bot.storage.postgres_schema import MARK, prepare_schema
 from bot.storage.postgres_session import (
+    COPY_LOCK,
     FENCE,
     LOST_SECONDS,
     OWNER_LOCK,
     SCHEMA_LOCK,
     NamedRow,
     Target,
+    check_direct,
     connect,
     execute_on,
     own_database,
 )
 from bot.storage.wake_ups import Written
-from catalogue import N_
 
 log = logging.getLogger(__name__)
 
@@ -56,18 +58,6 @@ UNKNOWN_SECONDS = 60.0  # in which the server has to say what became of a commit
 STEP_ROWS = 500
 
 Sessions = tuple["psycopg.Connection[NamedRow]", "psycopg.Connection[NamedRow] | None"]  # the second keeps others away
-
-
-class PoolerFound(DatabaseFault):
-    """Between this process and the server is a pooler, and nothing says where the server itself is."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            N_(
-                "`database.url` names a pooler such as PgBouncer. Add `session_url` with the server itself: one session"
-                " holds the lock that keeps a second process away"
-            )
-        )
 
 
 class CommitUnknown(DatabaseAway):
@@ -88,6 +78,7 @@ class DatabaseServer:
     owner_seconds: float = LOST_SECONDS  # to wait for the end of a process whose connection was lost
     away_seconds: float = AWAY_SECONDS  # that units wait for a server that is away, from when it was lost
     shared: bool = False  # several processes work on it
+    no_tables: DatabaseFault | None = None  # why a database without tables must not get any
 
     @property
     def itself(self) -> Target:
@@ -173,12 +164,20 @@ class PostgresDatabase(Database):
         """Nothing: PostgreSQL's own vacuum keeps free pages for later rows."""
 
     async def overwrite_deleted(self) -> bool:
-        """Rewrite every table without its deleted rows. Others wait for each table meanwhile.
+        """Rewrite every table without its deleted rows. Others wait for each table meanwhile. False: a copy is made.
 
         A checkpoint follows where the user may ask for one: without it, the words stay in the log for some minutes.
         """
-        await asyncio.get_running_loop().run_in_executor(None, _rewrite, self._server.itself)
-        return True
+        return await asyncio.get_running_loop().run_in_executor(None, _rewrite, self._server.itself)
+
+    def copy_to(self, file: Path) -> None:
+        """Make an SQLite file with everything of one moment. It blocks; the service works meanwhile.
+
+        Raises StorageError, DatabaseFault, sqlite3.Error and OSError.
+        """
+        from bot.storage.postgres_copy import copy_to_sqlite
+
+        copy_to_sqlite(self._server.itself, file)
 
     async def size(self) -> int:
         """Return the size of the database in bytes."""
@@ -194,14 +193,19 @@ def _read_status(execute: Execute, transaction: str) -> str:
     return row["status"] or ""
 
 
-def _rewrite(target: Target) -> None:
+def _rewrite(target: Target) -> bool:
+    """Return whether it did: the snapshot of a copy would keep what is to be overwritten."""
     try:
         with closing(connect(target)) as connection:
+            [[is_free]] = connection.execute(f"SELECT pg_try_advisory_lock({COPY_LOCK})").fetchall()
+            if not is_free:
+                return False
             connection.execute("VACUUM FULL")
             try:
                 connection.execute("CHECKPOINT")
             except psycopg.errors.InsufficientPrivilege:
                 log.info("store.no_checkpoint — grant pg_checkpoint to the user, or the words stay in the log longer")
+            return True
     except psycopg.Error as error:
         raise StorageError(str(error)) from error
 
@@ -327,7 +331,7 @@ def _prepare(session: psycopg.Connection[NamedRow], server: DatabaseServer) -> N
     """Make or upgrade the tables: where processes share the database, one after the other."""
     if server.shared:
         session.execute(f"SELECT pg_advisory_lock({SCHEMA_LOCK})")
-    prepare_schema(session, server.itself)
+    prepare_schema(session, server.itself, server.no_tables)
     if server.shared:
         session.execute(f"SELECT pg_advisory_unlock({SCHEMA_LOCK})")
 
@@ -338,8 +342,8 @@ def _open(server: DatabaseServer) -> Sessions:
     try:
         if server.session:
             keeper = connect(server.session)
-        elif connection.execute("SELECT pg_backend_pid()").fetchone()[0] != connection.info.backend_pid:  # type: ignore[index]  # one row
-            raise PoolerFound
+        else:
+            check_direct(connection)
         own_database(keeper or connection, server.owner_seconds, shared=server.shared)
         _prepare(keeper or connection, server)
     except BaseException as error:

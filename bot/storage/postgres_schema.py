@@ -90,14 +90,19 @@ def render_triggers() -> Iterator[str]:
         )
 
 
-def prepare_schema(connection: psycopg.Connection[NamedRow], target: Target) -> None:
+def prepare_schema(
+    connection: psycopg.Connection[NamedRow], target: Target, no_tables: DatabaseFault | None = None
+) -> None:
     """Make the tables where there are none, or upgrade those of an earlier version; and make the triggers.
 
-    Raises UnfitDatabase and NewerSchema. The caller owns the database.
+    Raises UnfitDatabase and NewerSchema, and `no_tables` where there are none. The caller owns the database.
     """
     execute = partial(execute_on, connection)
+    check_writable(execute)
     if not (current := read_revision(execute)):
         check_server(execute)
+        if no_tables:
+            raise no_tables
         connection.execute(render_schema())
     elif current != head_revision():
         upgrade_tables(current, target)
@@ -125,6 +130,25 @@ def upgrade_tables(current: str, target: Target, versions: Path = VERSIONS_DIR) 
 
 class UnfitDatabase(DatabaseFault):
     """This server or this database cannot hold the tables; the text says why."""
+
+
+def check_writable(execute: Execute) -> None:
+    """Raise UnfitDatabase for a server that takes no writes."""
+    [row] = execute(
+        "SELECT pg_is_in_recovery() AS standby, current_setting('default_transaction_read_only')='on' AS read_only", {}
+    )
+    if row["standby"]:
+        text = N_(
+            "the server is a standby, which takes no writes: name the primary in `url`, or several hosts and"
+            " target_session_attrs=read-write"
+        )
+        raise UnfitDatabase(text)
+    if row["read_only"]:
+        text = N_(
+            "the server takes no writes (default_transaction_read_only is on): hosts set it when the disk is full;"
+            " otherwise turn it off for this user or database"
+        )
+        raise UnfitDatabase(text)
 
 
 def check_server(execute: Execute) -> str:

@@ -20,9 +20,12 @@ from psycopg.pq import PGconn, Ping
 from bot.storage.data_lock import DatabaseInUse
 from bot.storage.database import DatabaseAway, Execute, StatementError, StorageError
 from bot.storage.dialect import spell_for_postgresql
+from bot.storage.migrate import DatabaseFault
+from catalogue import N_
 
 OWNER_LOCK = 1178686319  # the session that works on this database holds it
 FENCE = 1178686320  # shared by each transaction of a process whose transactions are not in that session
+COPY_LOCK = 1178686323  # shared by copies, which read one moment; who overwrites what was deleted has it alone
 SCHEMA_LOCK = 1178686322  # of a session that makes or upgrades the tables, where others may do the same
 LOST_SECONDS = 15  # after which a connection counts as lost whose other end is silent
 STATEMENT_ERRORS = (
@@ -156,6 +159,25 @@ def execute_on(connection: psycopg.Connection[NamedRow], sql: str, values: Mappi
         if isinstance(error, psycopg.ProgrammingError) and not error.sqlstate:  # psycopg's own: a value is missing
             raise StatementError(str(error)) from error
         raise StorageError(str(error)) from error  # also a table that is not there, as on SQLite
+
+
+class PoolerFound(DatabaseFault):
+    """Between this process and the server is a pooler, and nothing says where the server itself is."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            N_(
+                "`database.url` names a pooler such as PgBouncer. Add `session_url` with the server itself: one session"
+                " holds the lock that keeps a second process away"
+            )
+        )
+
+
+def check_direct(connection: psycopg.Connection[NamedRow]) -> None:
+    """Raise PoolerFound where each transaction can have another session."""
+    [[process]] = connection.execute("SELECT pg_backend_pid()").fetchall()
+    if process != connection.info.backend_pid:
+        raise PoolerFound
 
 
 def own_database(connection: psycopg.Connection[NamedRow], patience: float, *, shared: bool = False) -> None:

@@ -125,7 +125,11 @@ async def test_a_second_service_is_refused_wherever_its_folder_is(
     code, text = await other.fawn("check")
     assert "a service works on it" in text, code
     code, text = await service.fawn("backup", "a.tar.gz")
-    assert (code, "pg_dump" in text) == (FAULT, True)
+    assert (code, "Wrote" in text) == (OK, True), text
+    code, text = await other.fawn("restore", str(service.folder / "a.tar.gz"))
+    assert (code, "not empty" in text) == (FAULT, True), text
+    code, text = await other.fawn("migrate", "--to", "sqlite")
+    assert (code, "already works on this PostgreSQL database" in text) == (TAKEN, True), text
 
 
 async def test_killed_in_the_middle_it_continues_in_the_same_message(

@@ -12,13 +12,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bot.admin.restore import restore_backup
+from bot.admin.restore import RestoreTarget, restore_backup
+from bot.config.database import DatabaseConfig
+from bot.config.schema import Config
+from bot.service.store import PostgresCopies
 from sandbox.disk.sealing import NO_SEAL
 
 STEPS = {"rename", "mkdir", "rmdir", "unlink", "fsync", "sync", "utime", "chmod", "write", "execute", "commit"}
 
 
-def restore_until(step: int, archive: Path, data_dir: Path, skills: Path) -> int:
+def restore_until(step: int, archive: Path, data_dir: Path, skills: Path, server: RestoreTarget | None = None) -> int:
     """Restore, and die before this step. Returns 0 if it ended before; otherwise -SIGKILL."""
     if (pid := os.fork()) == 0:
         numbers = count(1)
@@ -29,15 +32,17 @@ def restore_until(step: int, archive: Path, data_dir: Path, skills: Path) -> int
 
         threading.setprofile(profile)
         sys.setprofile(profile)
-        asyncio.run(restore_backup(archive, data_dir, skills, NO_SEAL))
+        asyncio.run(restore_backup(archive, data_dir, skills, NO_SEAL, server=server))
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def main() -> int:
-    """Called as `python -m tests.support.killed_restore STEP ARCHIVE DATA_DIR SKILLS`, in a process of its own."""
-    step, *paths = sys.argv[1:]
-    return -restore_until(int(step), *map(Path, paths))
+    """Called as `python -m tests.support.killed_restore STEP ARCHIVE DATA_DIR SKILLS [URL]`, in its own process."""
+    step, archive, data_dir, skills, *url = sys.argv[1:]
+    config = Config(data_dir=Path(data_dir), database=DatabaseConfig(url[0] if url else ""))
+    server = PostgresCopies(config) if url else None
+    return -restore_until(int(step), Path(archive), Path(data_dir), Path(skills), server)
 
 
 if __name__ == "__main__":

@@ -156,6 +156,13 @@ def files_of(url: str) -> list[Path]:
     return [*(server_folder() / "data" / "base" / str(found[0])).iterdir()]
 
 
+def empty_database(name: str) -> str:
+    """Make a database without tables; return its URL."""
+    server = _server()
+    sql_on_server(server, f'CREATE DATABASE "{name}" TEMPLATE template0')
+    return server.url.format(name)
+
+
 @functools.cache
 def database_of(path: Path) -> str:
     """Return the URL of the database that stands for a file."""

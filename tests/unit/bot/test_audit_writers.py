@@ -54,6 +54,7 @@ ROWS = {  # a command that changes something → the kind of its row, and where 
     "backup": (AuditKind.BACKUP, "tests/unit/bot/test_deeds.py"),
     "drill": (AuditKind.DRILL, "tests/unit/bot/test_deeds.py"),
     "restore": (AuditKind.RESTORE, "tests/unit/bot/test_restore.py"),
+    "migrate": (AuditKind.DATABASE_COPIED, "tests/unit/bot/test_engine_change.py"),
     "forget": (AuditKind.PERSON_FORGOTTEN, "tests/unit/bot/test_audit_writers.py"),
     "reload": (AuditKind.CONFIG_CHANGED, "tests/e2e/test_reload.py"),
     "run": (AuditKind.SERVICE_STARTED, "tests/e2e/test_audit.py"),

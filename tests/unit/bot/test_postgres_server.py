@@ -17,6 +17,7 @@ from uuid import uuid4
 import pytest
 
 from agent.setting import Secret
+from bot.admin.database_check import check_database
 from bot.config.database import DatabaseConfig
 from bot.config.schema import Config
 from bot.startup import open_database
@@ -348,7 +349,7 @@ def is_owned(url: str) -> bool:
 
 async def test_behind_a_pooler_one_session_with_the_server_itself_keeps_others_away(url: str) -> None:
     from bot.storage.data_lock import DatabaseInUse
-    from bot.storage.postgres import PoolerFound
+    from bot.storage.postgres_session import PoolerFound
 
     name = url.partition("@/")[2].partition("?")[0]
     with pooler(server_folder()) as pooled:
@@ -369,3 +370,31 @@ async def test_behind_a_pooler_one_session_with_the_server_itself_keeps_others_a
                 await store.run(partial(insert, thread="without the lock"))
             await store.run(partial(insert, thread="again"))
             assert "without the lock" not in await store.run(threads)
+
+
+# ------------------------------------------------------------ a server that takes no writes
+
+
+async def test_a_standby_and_a_read_only_server_are_named_by_the_check_and_at_a_start(tmp_path: Path) -> None:
+    with postgres_server() as server:
+        sql_on_server(server, "CREATE DATABASE fawn TEMPLATE template0")
+        url = server.url.format("fawn")
+        async with opened(url):
+            pass
+        sql_on_server(server, "ALTER DATABASE fawn SET default_transaction_read_only=on")
+        await assert_refused(url, tmp_path, "takes no writes (default_transaction_read_only")
+        sql_on_server(server, "ALTER DATABASE fawn RESET default_transaction_read_only")
+        server.stop()
+        (server.folder / "data" / "standby.signal").touch()
+        server.start()
+        await assert_refused(url, tmp_path, "is a standby")
+
+
+async def assert_refused(url: str, folder: Path, words: str) -> None:
+    """Assert that a start and `fawn check` say why the server is refused."""
+    with pytest.raises(DatabaseFault) as caught:
+        async with opened(url):
+            pass
+    assert words in str(caught.value)
+    [finding] = await check_database(Config(data_dir=folder, database=DatabaseConfig(url)), served=False)
+    assert (finding.state, words in finding.text) == ("fault", True), finding

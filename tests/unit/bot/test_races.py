@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -66,7 +66,7 @@ def claim(execute: Execute, owner: str = "a") -> list[Any]:
     return claims.claim_conversations(execute, OPEN_ACCESS, owner, time.time(), LONGEST, 5)
 
 
-TAKES = {
+TAKES: dict[str, Callable[[Execute], Any]] = {
     "a conversation": claim,
     "a row of the outbox": partial(outbox.claim_rows, owner="a", limit=5),
     "a command in the background": partial(tasks.claim_queued, owner="a", now=1.0),

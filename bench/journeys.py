@@ -30,6 +30,7 @@ from bot.storage import audit, outbox, replicas
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
+from bot.storage.outbox import Holder
 from bot.storage.replicas import ReplicaRow
 from bot.storage.states import OutboxKind, OutboxState, RunState
 from tests.support.current_config import OPEN_ACCESS, current_of
@@ -70,10 +71,10 @@ async def register(store: Database) -> None:
     await store.run(lambda execute: replicas.register(execute, row, alone=not store.is_shared))
 
 
-def _finish(execute: Execute, job: ClaimedRun, owner: str) -> list[Any]:
+def _finish(execute: Execute, job: ClaimedRun, holder: Holder) -> list[Any]:
     now, done = time.time(), Final("done").dump()
     claims.finish_run(execute, job, RunEnding(RunState.DONE, title="t"), now)
-    return outbox.enqueue_claimed(execute, owner, job.run, OutboxKind.REPLY, f"run:{job.run}", done, now)
+    return outbox.enqueue_claimed(execute, holder, job.run, OutboxKind.REPLY, f"run:{job.run}", done, now)
 
 
 def _deliver(execute: Execute, item: Any) -> None:
@@ -85,7 +86,7 @@ def _deliver(execute: Execute, item: Any) -> None:
 async def travel(store: Database, seconds: float, found: Journeys) -> None:
     """Have messages travel for some seconds, with as many callers as a busy service has."""
     inbox = open_inbox(store, current_of(slack=AccessConfig(open=True)), IDLE_TURNS)
-    stop = time.monotonic() + seconds
+    stop, holder = time.monotonic() + seconds, Holder(store.me, store.is_shared)
 
     async def call(number: int) -> None:
         dice, count = random.Random(f"{store.me}{number}"), 0
@@ -103,7 +104,7 @@ async def travel(store: Database, seconds: float, found: Journeys) -> None:
             )
             for job in jobs:
                 try:
-                    items = await store.run(lambda execute, job=job: _finish(execute, job, store.me))  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
+                    items = await store.run(lambda execute, job=job: _finish(execute, job, holder))  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
                 except ClaimLost:
                     found.lost += 1
                     continue

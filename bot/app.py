@@ -39,6 +39,7 @@ from bot.rights.rates import ToolAndMessageRates
 from bot.service.background import run_forever
 from bot.service.channel_state import StoredChannelState
 from bot.service.channel_supervisor import ChannelSupervisor, Connect
+from bot.service.leases import Leases
 from bot.service.loop_watch import LoopWatch
 from bot.service.sandbox_setup import folders
 from bot.service.skill_library import open_library
@@ -91,6 +92,7 @@ class App:
         self._outbox: Outbox
         self._scheduler: Scheduler
         self._status: ServiceStatus
+        self._leases: Leases
         self._host: ServiceConsoleHost
         self._reloader: ConfigReloader
 
@@ -126,9 +128,7 @@ class App:
             await use_languages(self._store, self._current)
             await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels
-            self._outbox = Outbox(store, channels.get, self._current)
-            self._scheduler = Scheduler(store, self._current)
-            self._status = ServiceStatus(store, self._scheduler, channels, self._reported, self._current)
+            self._make_parts()
             routes = await open_telemetry(store, self._current, self._status, watch, stack)
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
             answer = partial(answer_reload, store)
@@ -169,6 +169,15 @@ class App:
                 raise _single_error(group) from None
         return 0
 
+    def _make_parts(self) -> None:
+        """Make what carries messages, over the database."""
+        store, supervisor = self._store, self._supervisor
+        self._leases = supervisor.leases = Leases(store)
+        self._outbox = Outbox(store, supervisor.channels.get, self._current, supervisor.without)
+        self._scheduler = Scheduler(store, self._current)
+        shown = (store, self._scheduler, supervisor.channels, self._reported, self._current)
+        self._status = ServiceStatus(*shown, supervisor.stands_by)
+
     def _http_address(self) -> str:
         return self._status.http_address
 
@@ -183,6 +192,7 @@ class App:
             *(self.config, self._store, self._current, self._skills, self._commands),
             *(self._rates, self._folders, self._outbox, self._scheduler, self._supervisor),
             *(self._status, self._reloader, self._systemd, self._door),
+            self._leases,
         )
 
     async def _run_tasks(self, inbox: Inbox, runner: CommandRunner) -> None:
@@ -190,6 +200,7 @@ class App:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._supervisor.serve(inbox.receive, past), name="channels"),
+                group.create_task(self._leases.serve(), name="leases"),
                 group.create_task(self._outbox.serve(), name="outbox"),
                 group.create_task(runner.serve(), name="commands"),
                 group.create_task(self._engine().run(), name="turns"),

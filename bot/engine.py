@@ -29,6 +29,7 @@ from bot.service.background import run_forever
 from bot.service.channel_supervisor import ChannelSupervisor
 from bot.service.egress_records import EgressRecords
 from bot.service.jobs import JobWorker
+from bot.service.leases import Leases
 from bot.service.sandbox_setup import sandbox_settings
 from bot.service.systemd import SystemdNotifier
 from bot.storage.database import Database
@@ -64,6 +65,7 @@ class Engine:
     reloader: ConfigReloader
     systemd: SystemdNotifier
     door: Door
+    leases: Leases
 
     async def run(self) -> None:
         """Build the agent (its import takes 1.5 s, while the channels already listen), then run turns."""
@@ -110,6 +112,8 @@ class Engine:
                 group.create_task(jobs.serve(), name="jobs")
                 for name, loop in ((name, loop) for part in parts for name, loop in part.loops.items()):
                     group.create_task(loop(), name=name)
+                for name, loop in ((name, loop) for part in parts for name, loop in part.single.items()):
+                    group.create_task(self.leases.run(name, loop), name=name)
                 group.create_task(run_forever("disk", provider.watch), name="disk")
                 group.create_task(egress.serve(), name="egress records")
                 reap = partial(_reap_sandboxes, provider, self.current)

@@ -83,11 +83,15 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a feature does while the service runs: jobs by kind, loops by name, and its part in each turn."""
+    """What a feature does while the service runs: jobs by kind, loops by name, and its part in each turn.
+
+    Of several processes, one runs what is in `single`.
+    """
 
     jobs: Mapping[str, JobKind] = field(default_factory=dict)
     loops: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
     turn: MakeTurnPart | None = None
+    single: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
 
 
 def _no_parts(_service: Service) -> Parts:

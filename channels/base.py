@@ -367,6 +367,13 @@ class StateKeeper(Protocol):
         """Use this store; called once, before `listen`."""
 
 
+@runtime_checkable
+class ListenerPosts(Protocol):
+    """The mark of a channel that can post only where it listens: over that connection, or by what it has read there."""
+
+    posts_by_listening: bool
+
+
 @dataclass(frozen=True, slots=True)
 class SignInCode:
     """A code to scan that says `code` ("": none now), and a sentence on what to do or what has become of it."""

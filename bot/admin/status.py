@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # it imports the agent stack
 START_SECONDS = 10.0  # in which a channel may not have begun to connect
 CHANNEL_READY = N_("{name}: connected.")
 CHANNEL_READY_AS = N_("{name}: connected as {detail}.")
+CHANNEL_STANDS_BY = N_("{name}: {detail}.")
 CHANNEL_DOWN = N_("{name}: not connected. {detail}")
 SLOW_SECONDS = 30.0  # how long a message may wait while the service is healthy
 DATABASE_SECONDS = 5.0  # in which the database answers while it is healthy
@@ -51,8 +52,10 @@ class ServiceStatus:
         channels: Mapping[str, Channel],
         configured: Sequence[str],
         current: Current,
+        stands_by: Callable[[str], bool] = lambda _name: False,
     ) -> None:
         self._store = store
+        self._stands_by = stands_by  # whether another process listens to a channel
         self._scheduler = scheduler
         self._channels = channels
         self._configured = configured
@@ -249,6 +252,7 @@ class ServiceStatus:
             starting = name not in self._channels and time.monotonic() - self._started < START_SECONDS
             if name != "console" and state["health"] != Health.STARTING and not starting:
                 form = (CHANNEL_READY_AS if detail else CHANNEL_READY) if is_ready else CHANNEL_DOWN
+                form = CHANNEL_STANDS_BY if self._stands_by(name) else form
                 lines[name] = _(form, name=name.capitalize(), detail=detail), is_ready
         return lines
 
@@ -258,6 +262,8 @@ class ServiceStatus:
 
     def _channel_state(self, name: str) -> dict[str, Any]:
         channel = self._channels.get(name)
+        if self._stands_by(name):
+            return {"health": Health.READY, "since": 0.0, "detail": _("another process listens")}
         if channel is None:
             return {"health": Health.DOWN, "since": 0.0, "detail": _("not connected; the log says why")}
         readiness = channel.readiness()

@@ -28,7 +28,7 @@ def _start(service: Service) -> Parts:
 
         await RelayedHooks(service.current, HookEndpoint(service)).serve()
 
-    return Parts({HOOK_JOB: JobKind(HookJobs(service.current, service.channel).post)}, {"relay": serve_relayed})
+    return Parts({HOOK_JOB: JobKind(HookJobs(service.current, service.channel).post)}, single={"relay": serve_relayed})
 
 
 FEATURE = Feature(

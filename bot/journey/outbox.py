@@ -13,8 +13,9 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from bot.service.spool import copy_path, row_folder
 from bot.storage import audit, outbox, sent_messages
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError
-from bot.storage.outbox import OutboxItem
+from bot.storage.outbox import Holder, OutboxItem
 from bot.storage.states import OutboxKind, OutboxState
 from bot.storage.wake_ups import Written
 from catalogue import _, list_items, ngettext, use_language
@@ -59,6 +60,7 @@ log = logging.getLogger(__name__)
 RETRY_LIMIT, RETRY_LIMIT_SECONDS = 50, 86400.0  # a row that is older than this and was tried as often is given up
 CLAIM_BATCH = 500  # rows claimed at once
 LOOK_SECONDS = 10.0  # between looks for rows that came without a wake-up
+SHARED_LOOK_SECONDS = 1.0  # …where a row may wait for what another process delivers
 
 
 @dataclass(slots=True)
@@ -82,13 +84,23 @@ class Lane:
 
 
 class Outbox:
-    """All lanes. `channel` finds a connected channel by name (None while it is away)."""
+    """All lanes. `channel` finds a connected channel by name (None while it is away).
+
+    `without` returns the channels that only another process can post to.
+    """
 
     OVERTAKE_SECONDS = 60.0  # a row that fails for longer holds back no other
     UNKNOWN_SECONDS = 5.0  # before a post of unknown outcome is repeated: few repeats are allowed
 
-    def __init__(self, store: Database, channel: Callable[[str], Channel | None], current: Current) -> None:
+    def __init__(
+        self,
+        store: Database,
+        channel: Callable[[str], Channel | None],
+        current: Current,
+        without: Callable[[], Collection[str]] = tuple,
+    ) -> None:
         self._store = store
+        self._without = without
         self._channel = channel
         self._current = current
         self._lanes: dict[Thread, Lane] = {}
@@ -96,6 +108,11 @@ class Outbox:
         self._wake = store.listen(Written.OUTBOX)
         self._claiming = False
         self._tasks = BackgroundTasks()
+
+    @property
+    def holder(self) -> Holder:
+        """As which this process claims rows."""
+        return Holder(self._store.me, self._store.is_shared, self._without())
 
     def adopt_reply(self, run: int, reply: Reply) -> None:
         """Deliver the end of `run` through this reply."""
@@ -108,7 +125,8 @@ class Outbox:
     def offer(self, items: Sequence[OutboxItem]) -> None:
         """Put rows that were committed as claimed into their lanes."""
         for item in items:
-            self._offer(item)
+            if item.state == OutboxState.CLAIMED:  # else it waits for what another process delivers there
+                self._offer(item)
 
     async def wait_until_idle(self) -> None:
         """Wait until every row that can be delivered now is."""
@@ -130,14 +148,14 @@ class Outbox:
         self._claiming = True
         self._wake.clear()  # before the look: what is written during it is looked at again
         try:
-            items = await self._store.run(lambda execute: outbox.claim_rows(execute, self._store.me, CLAIM_BATCH))
+            items = await self._store.run(partial(outbox.claim_rows, holder=self.holder, limit=CLAIM_BATCH))
             self.offer(items)
         finally:
             self._claiming = False
         if len(items) == CLAIM_BATCH:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(SHARED_LOOK_SECONDS if self._store.is_shared else LOOK_SECONDS):
                 await self._wake.wait()
 
     def _offer(self, item: OutboxItem) -> None:
@@ -197,6 +215,10 @@ class Outbox:
 
     async def _deliver(self, row: Pending) -> bool:
         item = row.item
+        if item.thread.channel in self._without():
+            await self._drop_live(item)
+            await until_stored("outbox", partial(self._store.run, partial(outbox.give_back, row=item.id)))
+            return True
         try:
             await self._show_item(item)
         except ChatGone as error:

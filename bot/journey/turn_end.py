@@ -198,7 +198,9 @@ class TurnEnd:
             if end.title_text:
                 enqueue_title(execute, job.run, job.conversation, end.title_text)
             items = [
-                item for row in rows for item in outbox.enqueue_claimed(execute, self._store.me, job.run, *row, now)
+                item
+                for row in rows
+                for item in outbox.enqueue_claimed(execute, self._outbox.holder, job.run, *row, now)
             ]
             return items, used
 

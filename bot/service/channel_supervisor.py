@@ -5,18 +5,32 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from typing import Any, NoReturn
 
 from agent.messages import Message, Unreadable
 from agent.spans import SpanKind, note_event
 from bot.config.schema import ChannelConfig
 from bot.service.background import run_forever
-from channels.base import CatchUpSource, Channel, ChannelError, CommandInfo, Receipt, Receive, StateKeeper, StateStore
+from bot.service.leases import Leases
+from bot.storage.web_people import WEB
+from channels.base import (
+    CatchUpSource,
+    Channel,
+    ChannelError,
+    CommandInfo,
+    ListenerPosts,
+    Receipt,
+    Receive,
+    StateKeeper,
+    StateStore,
+)
 
 log = logging.getLogger(__name__)
 
+LOCAL = ("console", WEB)  # each process listens there
 CHANGED_SECONDS = 10.0  # between two looks whether there are other commands
 
 Connect = Callable[[], AbstractAsyncContextManager[Channel]]
@@ -28,7 +42,10 @@ def connector_of(entry: ChannelConfig) -> Connect:
 
 
 class ChannelSupervisor:
-    """Connects every channel and listens. `channels` holds those that are connected."""
+    """Connects every channel and listens. `channels` holds those that are connected.
+
+    Of several processes, one listens to an account; the others stand by. They post, too, unless only that one can.
+    """
 
     def __init__(
         self,
@@ -47,6 +64,16 @@ class ChannelSupervisor:
         self._open_state = open_state
         self._listening: dict[str, asyncio.Task[None]] = {}
         self._stopped = False
+        self.leases: Leases | None = None  # of this process, once there is a database
+        self._by_listening: set[str] = set()  # channels that only the listening process can post to
+
+    def stands_by(self, name: str) -> bool:
+        """Return whether another process listens there, or is about to."""
+        return bool(self.leases and name not in LOCAL and not self.leases.has(_lease_of(name)))
+
+    def without(self) -> list[str]:
+        """Return the channels that only another process can post to."""
+        return [name for name in self._by_listening if name not in self.channels and self.stands_by(name)]
 
     async def serve(self, receive: Receive, catch_up: CatchUpSource) -> None:
         """Run until cancelled; the channels then disconnect."""
@@ -79,29 +106,50 @@ class ChannelSupervisor:
             listening.cancel()
 
     async def _run_channel(self, name: str, connect: Connect, receive: Receive, catch_up: CatchUpSource) -> None:
+        """Connect a channel and listen, while this process has the lease where there are several."""
         async with connect() as channel:
             if channel.name != name:  # its messages would have no access rules
                 raise ChannelError(
                     f"the channel {name} calls itself {channel.name}: its `name` must be that of its section"
                 )
-            if isinstance(channel, StateKeeper):
-                channel.keep_state(self._open_state(name))
-            listening = asyncio.create_task(channel.listen(_noting(name, receive), catch_up), name=f"listen {name}")
-            announcing = asyncio.create_task(
-                run_forever(f"commands of {name}", partial(self._announce, channel)), name=f"announce {name}"
-            )
-            self.channels[name], self._listening[name] = channel, listening
-            if self._stopped:
-                listening.cancel()
-            try:
-                await asyncio.wait({listening})
-                if not self._stopped:
-                    await self._check_listening(name, listening)
+            listen = partial(self._listen, channel, _noting(name, receive), catch_up)
+            by_listening = isinstance(channel, ListenerPosts) and channel.posts_by_listening
+            if name in LOCAL or not self.leases or (by_listening and self.leases.has(_lease_of(name))):
+                await self._serve_channel(channel, listen)
+            elif not by_listening:
+                await self._serve_channel(channel, partial(self.leases.run, _lease_of(name), listen))
+        self._by_listening.add(name)
+        again = partial(self._run_channel, name, connect, receive, catch_up)
+        await self.leases.run(_lease_of(name), again)  # it connects only with the lease
+
+    async def _serve_channel(self, channel: Channel, listen: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
+        """Listen, and stay connected afterwards, until cancelled. Raises the error that ended the channel."""
+        name = channel.name
+        if isinstance(channel, StateKeeper):
+            channel.keep_state(self._open_state(name))
+        listening = asyncio.create_task(listen(), name=f"listen {name}")
+        self.channels[name], self._listening[name] = channel, listening
+        if self._stopped:
+            listening.cancel()
+        try:
+            await asyncio.wait({listening})
+            if not self._stopped:
+                await self._check_listening(name, listening)
+            while True:
                 await asyncio.Event().wait()  # stay connected until cancelled
-            finally:
-                del self.channels[name], self._listening[name]
-                listening.cancel()
-                announcing.cancel()
+        finally:
+            del self.channels[name], self._listening[name]
+            listening.cancel()
+
+    async def _listen(self, channel: Channel, receive: Receive, catch_up: CatchUpSource) -> None:
+        announcing = asyncio.create_task(
+            run_forever(f"commands of {channel.name}", partial(self._announce, channel)),
+            name=f"announce {channel.name}",
+        )
+        try:
+            await channel.listen(receive, catch_up)
+        finally:
+            announcing.cancel()
 
     async def _announce(self, channel: Channel) -> None:
         """Announce the commands, and again when there are others: skills and servers come and go.
@@ -124,6 +172,10 @@ class ChannelSupervisor:
             raise ChannelError("the channel stopped listening")
         listening.result()
         await self._on_console_end()
+
+
+def _lease_of(name: str) -> str:
+    return f"listen {name}"
 
 
 async def _run_after(before: asyncio.Task[None] | None, name: str, step: Callable[[], Awaitable[None]]) -> None:

@@ -17,7 +17,7 @@ SUBJECT = N_("push of the audit")
 
 
 def _start(service: Service) -> Parts:
-    return Parts(loops={"audit push": AuditPush(service.store, service.current).serve})
+    return Parts(single={"audit push": AuditPush(service.store, service.current).serve})
 
 
 def _list_checks(config: Config) -> Iterator[Check]:

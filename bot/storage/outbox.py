@@ -15,14 +15,40 @@ from agent.messages import Thread
 from agent.stored_json import build_dataclass
 from bot.storage.conversations import find_conversation
 from bot.storage.database import Execute, Row
-from bot.storage.dialect import SKIP_LOCKED
+from bot.storage.dialect import EXTRA
 from bot.storage.questions import QuestionRow
-from bot.storage.replicas import DEAD_OR_NO_OWNER
+from bot.storage.replicas import DEAD_OR_NO_OWNER, DEAD_OWNER
 from bot.storage.rows import insert_row
 from bot.storage.states import OutboxKind, OutboxState
 from catalogue import current_language
 
 log = logging.getLogger(__name__)
+
+_OPEN = f"p.state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})"
+_HELD_UP = f"EXISTS (SELECT 1 FROM outbox p WHERE {_OPEN} AND p.thread=o.thread AND p.id<o.id AND p.owner<>:owner)"
+_NOT_MINE = f"(p.state={OutboxState.NEW} OR coalesce(p.owner, '')<>:owner)"
+_OTHERS = f"EXISTS (SELECT 1 FROM outbox p WHERE {_OPEN} AND p.thread=c.thread AND {_NOT_MINE})"
+_LOCK_CLAIMS = f"{EXTRA}SELECT pg_advisory_xact_lock(1178686322)"  # one at a time claims rows: none overtakes another
+_CLAIM = (
+    f"UPDATE outbox SET state={OutboxState.CLAIMED}, owner=:owner WHERE state={OutboxState.NEW} AND id IN"
+    f" (SELECT id FROM outbox WHERE state={OutboxState.NEW} ORDER BY id LIMIT :limit) RETURNING *"
+)
+_CLAIM_SHARED = (
+    f"UPDATE outbox SET state={OutboxState.CLAIMED}, owner=:owner WHERE state={OutboxState.NEW} AND id IN"
+    f" (SELECT id FROM outbox o WHERE state={OutboxState.NEW} AND coalesce(owner, :owner)=:owner AND NOT {_HELD_UP}"
+    " AND instr(:without, ',' || substr(thread, 1, instr(thread, '/')-1) || ',')=0 ORDER BY id LIMIT :limit)"
+    " RETURNING *"
+)
+_RELEASE = f"UPDATE outbox SET state={OutboxState.NEW}, owner=NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that delivers. `shared`: others do, too. `without`: channels that only another one can post to."""
+
+    owner: str
+    shared: bool = False
+    without: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,32 +164,48 @@ def count_notices(execute: Execute, prefix: str, since: float = 0.0) -> int:
 
 
 def enqueue_claimed(
-    execute: Execute, owner: str, run: int, kind: OutboxKind, key: str, payload: bytes, now: float
+    execute: Execute, holder: Holder, run: int, kind: OutboxKind, key: str, payload: bytes, now: float
 ) -> list[OutboxItem]:
-    """Enqueue what the end of a run delivers, claimed by its process `owner`: `Outbox.offer` it after the commit.
+    """Enqueue what the end of a run delivers, claimed by its process: `Outbox.offer` it after the commit.
 
-    The address is the conversation's, which may have moved since the run began. Empty when the row is there already.
+    While another process delivers in this thread, the row waits for that, and only for its own process: it has the
+    reply that streams. The address is the conversation's, which may have moved since the run began. Empty when the row
+    is there already.
     """
-    language = current_language()
     rows = execute(
         "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, language, payload, state, owner,"
         " created)"
         " SELECT :key, :kind, c.thread, c.key, r.id, r.reply_to, r.requester, :language, :payload,"
-        f" {OutboxState.CLAIMED}, :owner, :now"
+        f" CASE WHEN :shared=1 AND {_OTHERS} THEN {OutboxState.NEW} ELSE {OutboxState.CLAIMED} END, :owner, :now"
         " FROM runs r JOIN conversations c ON c.key=r.conversation WHERE r.id=:run"
         " ON CONFLICT(key) DO NOTHING RETURNING *",
-        {"key": key, "kind": kind, "run": run, "payload": payload, "owner": owner, "now": now, "language": language},
+        {
+            "key": key,
+            "kind": kind,
+            "run": run,
+            "payload": payload,
+            "now": now,
+            "owner": holder.owner,
+            "shared": int(holder.shared),
+            "language": current_language(),
+        },
     )
     return [OutboxItem.from_row(row) for row in rows]
 
 
-def claim_rows(execute: Execute, owner: str, limit: int) -> list[OutboxItem]:
-    """Claim new rows for a process, oldest first. A row that cannot be read becomes a dead letter."""
-    rows = execute(
-        f"UPDATE outbox SET state={OutboxState.CLAIMED}, owner=:owner WHERE state={OutboxState.NEW} AND id IN"
-        f" (SELECT id FROM outbox WHERE state={OutboxState.NEW} ORDER BY id LIMIT :limit{SKIP_LOCKED}) RETURNING *",
-        {"owner": owner, "limit": limit},
-    )
+def claim_rows(execute: Execute, holder: Holder, limit: int) -> list[OutboxItem]:
+    """Claim new rows for a process, oldest first. A row that cannot be read becomes a dead letter.
+
+    Where others deliver, too, those of one thread go through one process at a time, and so in order.
+    """
+    values = {"owner": holder.owner, "limit": limit}
+    if holder.shared:
+        if not execute(f"SELECT 1 FROM outbox WHERE state={OutboxState.NEW} LIMIT 1", {}):
+            return []
+        execute(_LOCK_CLAIMS, {})
+        rows = execute(_CLAIM_SHARED, {**values, "without": f",{','.join(holder.without)},"})
+    else:
+        rows = execute(_CLAIM, values)
     items = []
     for row in sorted(rows, key=lambda row: int(row["id"])):
         try:
@@ -182,14 +224,19 @@ def record_attempt(execute: Execute, row: int, attempts: int, error: str) -> Non
 
 def end_row(execute: Execute, row: int, state: OutboxState, error: str) -> None:
     """Record how the last attempt of a row ended."""
-    sql = "UPDATE outbox SET state=:state, error=:error, attempts=attempts+1 WHERE id=:id"
+    sql = "UPDATE outbox SET state=:state, owner=NULL, error=:error, attempts=attempts+1 WHERE id=:id"
     execute(sql, {"id": row, "state": state, "error": error})
 
 
 def release_stale_rows(execute: Execute) -> None:
-    """Release what dead processes had claimed."""
-    sql = f"UPDATE outbox SET state={OutboxState.NEW}, owner=NULL WHERE state={OutboxState.CLAIMED}"
-    execute(f"{sql} AND {DEAD_OR_NO_OWNER}", {})
+    """Release what dead processes had claimed, and what waits for them."""
+    execute(f"{_RELEASE} WHERE state={OutboxState.CLAIMED} AND {DEAD_OR_NO_OWNER}", {})
+    execute(f"{_RELEASE} WHERE state={OutboxState.NEW} AND {DEAD_OWNER}", {})
+
+
+def give_back(execute: Execute, row: int) -> None:
+    """Let another process deliver a row, which this one cannot."""
+    execute(f"{_RELEASE} WHERE id=:id", {"id": row})
 
 
 def count_unfinished(execute: Execute) -> Mapping[OutboxState, int]:

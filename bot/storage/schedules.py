@@ -9,6 +9,7 @@ from typing import Any
 from agent.messages import Author, Requester, Thread
 from agent.schedules import Timing
 from bot.storage.database import Execute
+from bot.storage.dialect import SKIP_LOCKED
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.runs import LATEST_RUN
 from bot.storage.states import FireResult, ScheduleState
@@ -153,8 +154,8 @@ def list_posting(execute: Execute, chat: Thread) -> list[ScheduleRow]:
 
 
 def due_schedules(execute: Execute, now: float, limit: int) -> list[ScheduleRow]:
-    """Return active schedules whose time has come and whose last fire has ended."""
-    sql = f"SELECT s.* {_DUE} ORDER BY s.next_at LIMIT :limit"
+    """Return active schedules whose time has come and whose last fire has ended, without those another one fires."""
+    sql = f"SELECT s.* {_DUE} ORDER BY s.next_at LIMIT :limit{SKIP_LOCKED}"
     return read_rows(execute, ScheduleRow, sql, now=now, limit=limit)
 
 

@@ -382,7 +382,7 @@ CREATE TABLE memory_vectors (
     PRIMARY KEY (memory)
 );
 
--- What is spent of each budget, in micro-dollars and tokens: sums over `usage`, NULL until the first call after a
+-- What is spent and held of each budget, in micro-dollars and tokens: sums over `usage`, NULL until the first call after a
 -- start sums them up. `until` is the end of the period in unix time, `warned` whether people know that it is nearly used up.
 CREATE TABLE budgets (
     scope TEXT NOT NULL,
@@ -874,8 +874,13 @@ CREATE TABLE replicas (
     PRIMARY KEY (id)
 );
 
--- What each model call under way holds of each budget; `call` is its row in `usage`. It has taken `taken_money` and
--- `taken_tokens` from what the plan of the conversation `plan` holds.
+CREATE TABLE leases (
+    name TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    taken_at FLOAT NOT NULL,
+    PRIMARY KEY (name)
+);
+
 CREATE TABLE budget_holds (
     scope TEXT NOT NULL,
     period TEXT NOT NULL,
@@ -893,5 +898,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0116');
+INSERT INTO alembic_version VALUES ('0120');
 COMMIT;

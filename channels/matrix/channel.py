@@ -52,6 +52,7 @@ class MatrixChannel(PlatformChannel):
     """One account."""
 
     name = NAME
+    posts_by_listening = True  # encrypted rooms take the keys that syncing brings
 
     def __init__(self, settings: MatrixSettings) -> None:
         self._api = MatrixApi(settings)

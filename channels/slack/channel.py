@@ -71,11 +71,11 @@ class SlackChannel(PlatformChannel):
         for token, workspaces in apps.items():
             api = SlackApi("app_token", token, self._settings, self._http)
             self.sockets.append(SocketMode(api, workspaces, self._settings, self._background))
+        for workspace in self.workspaces:  # also where another process listens
+            self._background.start(workspace.flush_ends(), name="slack sessions")
 
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         async with asyncio.TaskGroup() as group:
-            for workspace in self.workspaces:
-                group.create_task(workspace.flush_ends(), name="slack sessions")
             for socket in self.sockets:
                 group.create_task(socket.run(receive, catch_up), name="slack socket")
 

@@ -70,6 +70,7 @@ class WeChatChannel(PlatformChannel):
     """One robot, which one person talks with."""
 
     name = NAME
+    posts_by_listening = True  # the login is its
     limits = ChannelLimits(MAX_TEXT_CHARS, MAX_FILE_BYTES, MAX_FILE_BYTES, mentions=False)
 
     def __init__(self, settings: WeChatSettings) -> None:

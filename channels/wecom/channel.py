@@ -63,6 +63,7 @@ class WeComChannel(RobotChannel):
     name = NAME
     seal_seconds = SEAL_SECONDS
     early_seconds = 20.0  # for which a turn may wait until its files are fetched early
+    posts_by_listening = True
     limits = ChannelLimits(MAX_TEXT_BYTES, MAX_UPLOAD_BYTES, MAX_DOWNLOAD_BYTES, mentions=False)
 
     def __init__(self, settings: WeComSettings) -> None:

@@ -19,6 +19,7 @@ from bot.storage import conversations, inbox, jobs, outbox, transcripts
 from bot.storage.database import Database, Execute, StatementError, StorageError, savepoint
 from bot.storage.dialect import EXTRA
 from bot.storage.migrate import SCHEMA_FILE, migrate_database
+from bot.storage.outbox import Holder
 from bot.storage.rows import insert_row
 from bot.storage.states import OutboxState
 from bot.storage.wake_ups import Written
@@ -304,7 +305,7 @@ async def test_what_changes_nothing_for_a_reader_does_not_wake_it(store: Databas
     def work(execute: Execute) -> None:
         conversation = conversations.current_conversation(execute, MESSAGE.thread, 1.0)
         conversations.refresh_pending(execute, conversation)
-        for row in outbox.claim_rows(execute, "me", 10):
+        for row in outbox.claim_rows(execute, Holder("me"), 10):
             outbox.record_attempt(execute, row.id, 1, "later")
             outbox.end_row(execute, row.id, OutboxState.SENT, "")
         execute("UPDATE schedules SET name='J'", {})

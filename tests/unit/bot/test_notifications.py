@@ -27,6 +27,7 @@ from bot.storage import jobs, outbox, people
 from bot.storage.database import Database
 from bot.storage.jobs import BackgroundJob
 from bot.storage.migrate import migrate_database
+from bot.storage.outbox import Holder
 from bot.storage.people import PersonRow
 from tests.fakes.push import PushServers, serve_push
 from tests.support.rehearsed_database import rehearsed_database
@@ -64,7 +65,7 @@ class PushBench:
 
     async def rows(self) -> list[tuple[str, str, str]]:
         """The thread, text and mention of what the outbox has."""
-        items = await self.store.run(lambda execute: outbox.claim_rows(execute, "me", 10))
+        items = await self.store.run(lambda execute: outbox.claim_rows(execute, Holder("me"), 10))
         finals = [(str(item.thread), Final.load(item.payload)) for item in items]
         return [(thread, final.text, final.mention) for thread, final in finals]
 

@@ -55,6 +55,7 @@ NO_PEOPLE = {
     "audit_pushes": "how far the audit was sent to each receiver",
     "channel_state": "positions in the events of platforms, and keys of encryption",
     "listening": "chats whose talk is kept, with a time",
+    "leases": "what a process alone does, such as listening to an account",
     "replicas": "the processes that work on the database, with their machines",
     "identity": "the number of this installation",
     "alembic_version": "the revision of the schema",

@@ -19,6 +19,7 @@ from bot.journey import claims
 from bot.journey.inbox import longest_wait
 from bot.storage import conversations, inbox, outbox, schedules, tasks
 from bot.storage.database import Database, Execute
+from bot.storage.outbox import Holder
 from bot.storage.states import FireResult
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS, current_of
@@ -68,7 +69,7 @@ def claim(execute: Execute, owner: str = "a") -> list[Any]:
 
 TAKES: dict[str, Callable[[Execute], Any]] = {
     "a conversation": claim,
-    "a row of the outbox": partial(outbox.claim_rows, owner="a", limit=5),
+    "a row of the outbox": partial(outbox.claim_rows, holder=Holder("a", shared=True), limit=5),
     "a command in the background": partial(tasks.claim_queued, owner="a", now=1.0),
     "the time of a schedule": lambda execute: [True] * schedules.record_fire(execute, 1, 5.0, 6.0, FireResult.RUN),
 }

@@ -16,6 +16,7 @@ from bot.storage import budgets, conversations, inbox, jobs, outbox, replicas, t
 from bot.storage.budgets import CallHold, CounterKey
 from bot.storage.data_lock import DatabaseInUse
 from bot.storage.database import Database, Execute
+from bot.storage.outbox import Holder
 from bot.storage.replicas import ALONE, LEASE_SECONDS, ReplicaRow
 from bot.storage.states import OutboxState
 from bot.storage.usage import Payer, PricedCall
@@ -67,7 +68,7 @@ def hold_everything(execute: Execute, owner: str) -> str:
     conversations.refresh_pending(execute, key)
     assert conversations.claim_conversation(execute, key, owner)
     outbox.enqueue_notice(execute, THREAD, "words", key="words", now=1.0)
-    assert outbox.claim_rows(execute, owner, 10)
+    assert outbox.claim_rows(execute, Holder(owner), 10)
     jobs.enqueue_job(execute, key="job", kind="work", payload={})
     assert jobs.claim_jobs(execute, owner, 9e9, 10)
     task = dict.fromkeys(("kind", "name", "language", "conversation", "title", "what", "follow_up"), "")

@@ -12,7 +12,9 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.rules import Grant
 from bot.config.schema import AccessConfig
 from bot.journey import questions
+from bot.rights.access import AccessPolicy
 from bot.rights.approvals import question_columns
+from bot.schedules.firing import fire_due
 from bot.storage import conversations, grants
 from bot.storage import questions as stored_questions
 from bot.storage.database import Database, Execute
@@ -23,12 +25,14 @@ from tests.support.idle_turns import IDLE_TURNS
 from tests.support.postgres import database_of, need_postgres
 from tests.support.postgres_sessions import beside, session
 from tests.support.reception import command_runner, command_service, open_inbox
+from tests.support.schedule_rows import add_schedule
 
 HOME = Thread("telegram", "1", "42")
 NEW = Message(
     HOME, "k1", "1", Author("42", "Jane"), "new", 0.0, Kind.COMMAND, private=True, origin=Origin.PERSON
 )  # fmt: skip
 CURRENT = current_of(telegram=AccessConfig(open=True))
+NOBODY = AccessPolicy({"telegram": AccessConfig(operators=("1",))})
 APPROVE = Approve("a", "May I?", call="bash", grant=Grant("bash", "make deploy"), option_count=4)
 
 
@@ -68,6 +72,24 @@ async def test_a_command_that_another_process_is_running_is_waited_for(url: str)
 
 def _count_commands(execute: Execute) -> int:
     return sum(b'"command"' in bytes(row["body"]) for row in execute("SELECT body FROM audit", {}))
+
+
+# ------------------------------------------------------------ schedules
+
+
+async def test_a_schedule_that_another_process_fires_is_left_to_it(url: str) -> None:
+    with session(url) as one:
+        add_schedule(one.execute, 1000.0)
+        one.commit()
+
+    def fire(execute: Execute, now: float) -> int:
+        fire_due(execute, NOBODY, now, 3600.0)
+        return len(execute("SELECT 1 FROM outbox", {}))
+
+    fires = (lambda execute: fire(execute, 3601.0)), (lambda execute: fire(execute, 3603.0))
+    assert await asyncio.to_thread(beside, url, *fires) == (1, 0)
+    with session(url) as one:
+        assert len(one.execute("SELECT 1 FROM outbox")) == 1  # it was paused, and that was said
 
 
 # ------------------------------------------------------------ answers

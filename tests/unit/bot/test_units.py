@@ -22,6 +22,7 @@ from bot.storage import budgets as stored
 from bot.storage import inbox, jobs, outbox, usage
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
+from bot.storage.outbox import Holder
 from bot.storage.usage import Payer, PricedCall
 from tests.support.reception import command_runner, command_service
 from tests.support.rehearsed_database import MAX_UNIT_SECONDS, SlowUnit, rehearsed_database
@@ -139,5 +140,5 @@ async def test_the_chart_of_usage_is_drawn_outside_of_a_transaction(store: Datab
     await store.run(effect)
     [copy] = (tmp_path / "spool").glob(f"usage-*/{CHART_NAME}")
     assert copy.read_bytes().startswith(b"\x89PNG")
-    items = await store.run(lambda execute: outbox.claim_rows(execute, "me", 5))
+    items = await store.run(lambda execute: outbox.claim_rows(execute, Holder("me"), 5))
     assert [str(copy).encode() in item.payload for item in items] == [False, True]

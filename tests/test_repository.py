@@ -160,6 +160,7 @@ def test_compose_gives_the_engine_to_nothing_but_the_proxy() -> None:
         "sandbox-image": ["sandbox"],
         "plain": ["plain"],
         "search": ["search"],
+        "postgres": ["postgres"],
     }
     for name, service in services.items():
         assert not any(entry["required"] for entry in service.get("env_file", ())), name  # a start needs no .env

@@ -58,7 +58,7 @@ def _fill_tables(execute: Execute, rows: int) -> None:
 
 
 def _value(column: Any, number: int, place: int) -> Any:
-    if column["type"] == "INTEGER":
+    if column["type"] in ("INTEGER", "BIGINT"):
         return number if column["pk"] else VALUES["INTEGER"] + number
     value, mark = VALUES[column["type"]], f"{number}.{place}"
     if isinstance(value, bytes):

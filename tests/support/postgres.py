@@ -19,6 +19,7 @@ from tests.support.engines import need
 
 ENGINE = os.environ.get("FAWN_TEST_DATABASE", "sqlite")  # of `rehearsed_database`: "postgresql" is the other one
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+LETTERS = "--encoding=UTF8 --locale=C.UTF-8"
 SETTINGS = "listen_addresses= fsync=off full_page_writes=off shared_buffers=32MB max_connections=40 jit=off"
 
 
@@ -46,7 +47,7 @@ def _call(program: str, *arguments: str) -> None:
 class PostgresServer:
     """A server of its own, on a socket: `url` has a place for the name of a database."""
 
-    def __init__(self, settings: str = SETTINGS) -> None:
+    def __init__(self, settings: str = SETTINGS, made_with: str = LETTERS) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="fawn-postgres-", dir="/tmp"))  # a short path: a socket's is bounded
         self.url = f"postgresql://fawn@/{{}}?host={self.folder}"
         self._settings = [f"unix_socket_directories={self.folder}", *settings.split()]
@@ -54,7 +55,7 @@ class PostgresServer:
         if os.geteuid() == 0:
             shutil.chown(self.folder, "nobody", "nogroup")
         data = str(self.folder / "data")
-        _call("initdb", "-D", data, "-U", "fawn", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
+        _call("initdb", "-D", data, "-U", "fawn", "--auth=trust", "--no-sync", *made_with.split())
 
     def set(self, **settings: str) -> None:
         """Change settings for the next start."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import socket
 import subprocess
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+import yaml
 
 from agent.setting import Secret
 from bot.admin.database_check import check_database
 from bot.config.database import DatabaseConfig
+from bot.config.loader import load_config
 from bot.config.schema import Config
 from bot.startup import open_database
 from bot.storage import audit
@@ -40,6 +43,7 @@ from tests.support.postgres import (
 if TYPE_CHECKING:
     from bot.storage.postgres import PostgresDatabase
 
+ROOT = Path(__file__).parents[3]
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
 
 
@@ -398,3 +402,28 @@ async def assert_refused(url: str, folder: Path, words: str) -> None:
     assert words in str(caught.value)
     [finding] = await check_database(Config(data_dir=folder, database=DatabaseConfig(url)), served=False)
     assert (finding.state, words in finding.text) == ("fault", True), finding
+
+
+# ------------------------------------------------------------ what compose.yaml ships
+
+
+async def test_the_server_of_compose_has_the_letters_and_the_lines_beside_it_reach_it(tmp_path: Path) -> None:
+    """The image is not at hand: its initdb gets the same words here, and its user and database have the same names."""
+    need_postgres()
+    text = (ROOT / "compose.yaml").read_text("utf-8")
+    environment = yaml.safe_load(text)["services"]["postgres"]["environment"]
+    [section] = re.findall(r"(?m)^# +(database: \{.*\})$", text)
+    (tmp_path / "config.yaml").write_text(f"config_version: 1\n{section}\n")
+    database = load_config(tmp_path / "config.yaml", {"POSTGRES_PASSWORD": "sesame"}).database
+    found = database.connection()
+    assert database.shown == f"postgres/{environment['POSTGRES_DB']}", "the service's name is that of its host"
+    assert f"//{environment['POSTGRES_USER']}@" in found["conninfo"]
+    assert (found["password"], found.get("sslmode")) == ("sesame", None), "what the URL says about TLS is obeyed"
+    server = PostgresServer(made_with=environment["POSTGRES_INITDB_ARGS"])
+    try:
+        server.start()
+        sql_on_server(server, f"CREATE DATABASE {environment['POSTGRES_DB']}")
+        async with opened(server.url.format(environment["POSTGRES_DB"])) as store:
+            await store.run(partial(insert, thread="a"))
+    finally:
+        server.remove()

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from urllib.parse import quote
 
+import orjson
+
 from catalogue import N_, _
-from channels.base import ChannelError, NotStored, Refused, StateStore, TryLater
+from channels.base import ChannelError, NotStored, Refused, StateStore, TokenRejected, TryLater
 from channels.matrix.api import CLIENT, Json, MatrixApi, new_id
 from channels.matrix.crypto import Device, Machine, NotDecrypted, OutboundKey
 from channels.matrix.events import server_of
@@ -24,6 +26,9 @@ log = logging.getLogger(__name__)
 
 ONE_TIME_KEYS, LEAST_ONE_TIME_KEYS = 50, 25
 MAX_USERS = 100  # of one query of keys
+MAX_UNPROVED = 200  # keys of rooms of which nobody says yet whose devices sent them…
+UNPROVED_SECONDS = 86_400.0  # …for so long
+UNPROVED = "unproved "  # begins the name under which they are kept
 MAX_MEMBERS = 2_000  # of an encrypted room into which the bot posts
 PATIENCE_SECONDS = 600.0  # for a homeserver that does not say which devices its people have
 SILENT = N_("The homeserver of {people} does not say which devices they have, so that they could not read it.")
@@ -43,6 +48,8 @@ class RoomEncryption:
         self._lock = asyncio.Lock()  # one at a time shares keys
         self._members: dict[str, list[str]] = {}  # of each room, until they change
         self._silent_since: dict[str, float] = {}  # room → time.monotonic() of the first look at somebody silent
+        self._unproved = {name: _load_key(text) for name, text in machine.kept_under(UNPROVED).items()}
+        self._unsaid: set[str] = set()  # people whose devices nobody said in this answer of /sync
         self.is_signed = False
 
     async def start(self) -> None:
@@ -110,30 +117,70 @@ class RoomEncryption:
         lists = dict_of(answer.get("device_lists"))
         for user in [*(lists.get("changed") or ()), *(lists.get("left") or ())]:
             self.machine.devices.pop(str(user), None)
+        self._unsaid.clear()
         for event in dicts_in(dict_of(answer.get("to_device")).get("events")):
             if event.get("type") == "m.room.encrypted":
                 await self._take_from_device(event)
+        for name, (payload, curve, since) in list(self._unproved.items()):
+            if time.time() - since > UNPROVED_SECONDS or await self._take_key(payload, curve):
+                del self._unproved[name]
+                self.machine.keep(f"{UNPROVED}{name}", None)
         counts = dict_of(answer.get("device_one_time_keys_count"))
         count = counts.get("signed_curve25519", 0)
         if "device_one_time_keys_count" in answer and isinstance(count, int) and count < LEAST_ONE_TIME_KEYS:
             await self._upload(ONE_TIME_KEYS - count)
 
     async def _take_from_device(self, event: Json) -> None:
+        """Take the key of a room. The server sends it once: what nobody can prove yet is kept."""
         try:
             payload, curve = self.machine.open_from_device(event)
-            user = text_of(payload.get("sender"))
-            claimed = text_of(dict_of(payload.get("keys")).get("ed25519"))
-            if not await self._is_trusted(user, curve, claimed):
-                raise NotDecrypted("its device is unknown, or not signed by its owner")
-            if payload.get("type") == "m.room_key":
-                self.machine.take_room_key(payload, curve)
+            if payload.get("type") != "m.room_key" or await self._take_key(payload, curve):
+                return
         except (NotDecrypted, ValueError) as error:
             log.warning("matrix.key_refused sender=%s reason=%s", event.get("sender"), error)
+            return
+        if len(self._unproved) >= MAX_UNPROVED:
+            log.warning("matrix.key_refused sender=%s reason=%s", event.get("sender"), "too many are not proved yet")
+            return
+        content = dict_of(payload.get("content"))
+        name = f"{text_of(content.get('room_id'))} {text_of(content.get('session_id'))}"
+        self._unproved[name] = payload, curve, time.time()
+        self.machine.keep(f"{UNPROVED}{name}", orjson.dumps(self._unproved[name]).decode())
 
-    async def _is_trusted(self, user: str, curve: str, claimed: str) -> bool:
-        """Return whether a person has a device with these keys, asked for anew if it is not a known one."""
+    async def _take_key(self, payload: Json, curve: str) -> bool:
+        """Take the key of a room, or refuse it. Returns False while nobody says whose device has sent it."""
+        user, claimed = text_of(payload.get("sender")), text_of(dict_of(payload.get("keys")).get("ed25519"))
+        try:
+            trusted = await self._is_trusted(user, curve, claimed)
+            if trusted is None:
+                return False
+            if not trusted:
+                raise NotDecrypted("its device is unknown, or not signed by its owner")
+            self.machine.take_room_key(payload, curve)
+        except (NotDecrypted, ValueError) as error:
+            log.warning("matrix.key_refused sender=%s reason=%s", user, error)
+        return True
+
+    def may_come(self, room: str, event: Json) -> bool:
+        """Return whether the key of an event is here, and only nobody says yet whose it is."""
+        return f"{room} {text_of(dict_of(event.get('content')).get('session_id'))}" in self._unproved
+
+    async def _is_trusted(self, user: str, curve: str, claimed: str) -> bool | None:
+        """Return whether a person has a device with these keys, asked for anew if it is not a known one.
+
+        None where nobody says their devices.
+        """
         for _look in range(2):
-            await self.know([user])
+            try:
+                if user in self._unsaid or await self.know([user]):
+                    self._unsaid.add(user)
+                    return None
+            except TokenRejected:
+                raise
+            except ChannelError as error:
+                log.info("matrix.devices_unknown user=%s reason=%s", user, error)
+                self._unsaid.add(user)
+                return None
             devices = [each for each in self.machine.devices.get(user, {}).values() if each.curve25519 == curve]
             if devices:
                 return any(each.ed25519 == claimed and each.trusted for each in devices)
@@ -247,6 +294,11 @@ class RoomEncryption:
             key = dict_of(next(iter(given.values()), {}))
             if key and not self.machine.begin_session(device, key):
                 log.warning("matrix.device_refused user=%s device=%s reason=%s", device.user, device.id, "forged key")
+
+
+def _load_key(text: str) -> tuple[Json, str, float]:
+    payload, curve, since = orjson.loads(text)
+    return payload, curve, since
 
 
 def _is_member(event: Json) -> bool:

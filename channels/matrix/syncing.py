@@ -241,9 +241,10 @@ class Syncing:
     async def _read_late(self, me: MatrixAccount) -> None:
         """Read the events whose key has come, and those that have waited long enough."""
         assert self._sender.encryption  # noqa: S101 — the caller's condition
-        machine = self._sender.encryption.machine
+        encryption, machine = self._sender.encryption, self._sender.encryption.machine
         for id, (room, event, since) in list(self._late.items()):
-            if not machine.has_key(room, event) and time.time() - since < self.late_seconds:
+            patience = encryption.patience_seconds if encryption.may_come(room, event) else self.late_seconds
+            if not machine.has_key(room, event) and time.time() - since < patience:
                 continue
             if found := await self._read(event, room, me):
                 await self._pipeline.store_with_retries([found])

@@ -28,6 +28,7 @@ class StrictPerson:
         self.plainly = Person(url, account)  # its account, without encryption
         self.room = ""
         self.said: list[Json] = []
+        self.id = str(account["user_id"])
 
     @classmethod
     @asynccontextmanager

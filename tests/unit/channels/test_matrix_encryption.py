@@ -61,6 +61,11 @@ def encryption_of(rig: MatrixRig) -> RoomEncryption:
     return encryption
 
 
+def channel_of(rig: MatrixRig) -> MatrixChannel:
+    assert isinstance(rig.channel, MatrixChannel)
+    return rig.channel
+
+
 def silence(rig: MatrixRig, person: str, contains: str) -> Fault:
     """Have /keys/query name the homeserver of a person as one that failed, and leave its people out."""
     server = person.partition(":")[2]
@@ -157,6 +162,39 @@ async def test_a_room_does_not_wait_for_ever_for_one_homeserver(tmp_path: Path) 
         encryption.patience_seconds = 0.0
         await deliver(rig, Final("After."), Memory("after"), 1)
         assert rig.visible(1) == ["Before.", "After."]
+
+
+async def unproved(rig: MatrixRig, person: StrictPerson, text: str) -> None:
+    """The person writes, and the key comes, but nobody says whose device sent it."""
+    person.write(text)
+    await until(lambda: any(" unproved " in name for name in rig.box.kept), what="the key")
+    await until(lambda: any(" late " in name for name in rig.box.kept), what="the message")
+
+
+async def test_a_key_from_a_homeserver_that_is_silent_opens_its_message_later(
+    rig: MatrixRig, person: StrictPerson
+) -> None:
+    """The server sends a key once. It waits over a restart, too, and longer than a message waits for a key."""
+    channel_of(rig)._syncing.late_seconds = 0.5
+    failing = silence(rig, person.id, person.id)
+    await unproved(rig, person, "who am I?")
+    await rig.leave()
+    await rig.back()
+    await ready(rig)
+    await until(lambda: encryption_of(rig)._unsaid, what="another question")
+    assert [message for message in rig.box.messages if message.kind is not Kind.INVITE] == []
+    rig.proxy.faults.remove(failing)
+    await until(lambda: rig.box.messages[-1].text == "who am I?", what="the message")
+    await until(lambda: not any(" unproved " in name for name in rig.box.kept), what="the end of waiting")
+
+
+async def test_a_key_whose_devices_the_own_server_fails_to_say_is_not_lost(
+    rig: MatrixRig, person: StrictPerson
+) -> None:
+    failing = rig.proxy.fault("error", "other", contains=person.id, code=504, times=-1)
+    await unproved(rig, person, "and now?")
+    rig.proxy.faults.remove(failing)
+    await until(lambda: rig.box.messages[-1].text == "and now?", what="the message")
 
 
 async def test_files_are_encrypted_both_ways(rig: MatrixRig, person: StrictPerson, tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ class Kind(StrEnum):
     FEEDBACK_REMOVED = "feedback removed"  # …and took this one back
     HOME = "home"  # a person opened the bot's own page
     INVITE = "invite"  # a person invites the bot into the chat: ACCEPTED says that it may enter
+    UNDELIVERED = "undelivered"  # the platform took the bot's message `reply_to` and did not deliver it: text = why
     UNSUPPORTED = "unsupported"  # a sticker, a poll: text = what it is
 
 

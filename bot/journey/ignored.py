@@ -27,6 +27,7 @@ OTHER_REASONS: Mapping[Kind, str] = {  # of events that are no messages
     Kind.EDIT: "nothing_to_change",
     Kind.DELETE: "nothing_to_change",
     Kind.CLICK: "may_not_decide",
+    Kind.UNDELIVERED: "undelivered",
 }
 
 LISTENING = N_(

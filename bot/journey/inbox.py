@@ -26,6 +26,7 @@ from bot.journey.changed_messages import Stopped, apply_change
 from bot.journey.claimed_run import ClaimedRun
 from bot.journey.feedback import store_feedback
 from bot.journey.ignored import MAY_NOT_TALK, NOT_ADDRESSED, describe_ignored, overhear, refusal_reason
+from bot.journey.undelivered import note_undelivered
 from bot.rights import strangers
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.work_rights import record_refusal, refuse_work
@@ -210,6 +211,8 @@ class Inbox:
             return Receipt.ACCEPTED
         if event.kind is Kind.INVITE:
             return self._answer_invitation(execute, event)
+        if event.kind is Kind.UNDELIVERED:
+            return note_undelivered(execute, self._current, event, now)
         watermarks.advance_watermark(execute, event)
         if event.kind in (Kind.EDIT, Kind.DELETE):
             change = apply_change(execute, event)

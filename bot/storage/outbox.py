@@ -19,6 +19,7 @@ from bot.storage.dialect import EXTRA
 from bot.storage.questions import QuestionRow
 from bot.storage.replicas import DEAD_OR_NO_OWNER, DEAD_OWNER
 from bot.storage.rows import insert_row
+from bot.storage.sent_messages import is_of_run
 from bot.storage.states import OutboxKind, OutboxState
 from catalogue import current_language
 
@@ -135,6 +136,19 @@ def find_row(execute: Execute, key: str) -> OutboxItem | None:
     """Return a row by its key."""
     rows = execute("SELECT * FROM outbox WHERE key=:key", {"key": key})
     return OutboxItem.from_row(rows[0]) if rows else None
+
+
+def find_row_of_reply(execute: Execute, reply: str) -> OutboxItem | None:
+    """Return the row that delivers a reply, by the reply's key (`StoredSentMessages`)."""
+    if is_of_run(reply):
+        return find_row(execute, f"run:{reply[1:]}")
+    rows = execute("SELECT * FROM outbox WHERE id=:id", {"id": int(reply[1:])})
+    return OutboxItem.from_row(rows[0]) if rows else None
+
+
+def deliver_again(execute: Execute, row: int) -> None:
+    """Let a delivered row be delivered again, as if it were new."""
+    execute(f"UPDATE outbox SET state={OutboxState.NEW}, attempts=0, error='' WHERE id=:id", {"id": row})
 
 
 def enqueue_files(execute: Execute, thread: Thread, payload: bytes, *, key: str, now: float) -> None:

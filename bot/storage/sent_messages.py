@@ -151,6 +151,18 @@ def conversation_of_message(execute: Execute, thread: Thread, message_id: str) -
     return str(rows[0]["conversation"]) if rows else ""
 
 
+def reply_of_message(execute: Execute, thread: Thread, message_id: str) -> tuple[str, int] | None:
+    """Return the key of the reply that a message of the bot belongs to, and which part it is; None for another one."""
+    sql = f"SELECT reply, part FROM posts WHERE thread=:thread AND {_HAS_ID} AND sent=1 LIMIT 1"
+    rows = execute(sql, {"thread": str(thread), "id": message_id})
+    return (str(rows[0]["reply"]), int(rows[0]["part"])) if rows else None
+
+
+def forget_post(execute: Execute, reply: str, part: int) -> None:
+    """Forget one message of a reply, which is not visible: it is posted again with the reply."""
+    execute("DELETE FROM posts WHERE reply=:reply AND part=:part", {"reply": reply, "part": part})
+
+
 def run_of_message(execute: Execute, thread: Thread, message_id: str, *, begins: bool = False) -> int | None:
     """Return the run whose reply a message of the bot belongs to, or only begins with; None for another message."""
     sql = f"""

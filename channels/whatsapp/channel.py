@@ -42,7 +42,7 @@ from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import ANSWERED, REPEAT_MARK, text_for
 from channels.whatsapp import NAME, WhatsAppSettings
 from channels.whatsapp.api import WINDOW_OVER, WhatsAppApi, WhatsAppRefusal
-from channels.whatsapp.events import Status, is_signed, parse_webhook
+from channels.whatsapp.events import Status, is_signed, parse_webhook, undelivered
 from channels.whatsapp.files import DOCUMENT_BYTES, kind_of
 from channels.whatsapp.reply import MAX_CHUNK_CHARS, WhatsAppRenderer
 
@@ -123,11 +123,10 @@ class WhatsAppChannel(PlatformChannel):
             return
         self._unsigned = False
         found = parse_webhook(delivery.body, self._settings.phone_number_id)
-        for status in (each for each in found if isinstance(each, Status)):
-            await self._note_status(status)
-        events = [each for each in found if not isinstance(each, Status)]
+        read = [await self._note_status(each) if isinstance(each, Status) else each for each in found]
+        events = [event for event in read if event is not None]
         for event in events:
-            if isinstance(event, Message):
+            if isinstance(event, Message) and event.kind is not Kind.UNDELIVERED:
                 self.windows.open(event.thread.chat, event.time)
         if not events:
             return
@@ -137,14 +136,16 @@ class WhatsAppChannel(PlatformChannel):
                     self._send_text(event.thread, text_for(event, ANSWERED)), f"whatsapp click {event.id}"
                 )
 
-    async def _note_status(self, status: Status) -> None:
+    async def _note_status(self, status: Status) -> Message | None:
+        """Note what became of a message of the bot; return the event that says so of one that was not delivered."""
         if status.state != "failed":
             if status.mark:
                 self._reported[status.mark] = status.message
-            return
+            return None
         log.error("whatsapp.failed message=%s code=%d reason=%s", status.message, status.code, status.reason)
         if status.code == WINDOW_OVER:
             await self.windows.close(status.person)
+        return undelivered(status, self._settings.phone_number_id)
 
     def readiness(self) -> Readiness:
         return self._health.now

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from channels.shared.texts import feedback_of
 from channels.shared.unread import make_unread, with_author
 from channels.shared.visible_text import dict_of, dicts_in, labelled, text_of
 from channels.whatsapp import NAME
+from channels.whatsapp.api import WINDOW_OVER
 
 MAX_TEXT_CHARS = 65_536  # of a message that a person writes
 MAX_CONTACTS = 20
@@ -89,6 +91,17 @@ def _parse_value(value: Json, number: str) -> Iterator[Message | Unreadable | St
 def _unread(event: Json, number: str) -> Message:
     person, id = str(event["from"]), str(event["id"])
     return make_unread(Thread(NAME, number, person), f"{NAME}:{number}:{id}", id, person, private=True)
+
+
+def undelivered(status: Status, number: str) -> Message:
+    """Return the event that says that a message of the bot did not arrive. It waits where the window was closed."""
+    thread, author = Thread(NAME, number, status.person), Author(status.person, f"+{status.person}")
+    why, key = f"{status.reason or '-'} ({status.code})", f"{NAME}:{number}:undelivered:{status.message}"
+    return Message(
+        thread, key, status.message, author, why, time.time(), Kind.UNDELIVERED,
+        target="again" if status.code == WINDOW_OVER else "", private=True, addressed=False, to_bot=True,
+        reply_to=status.message, origin=Origin.PERSON,
+    )  # fmt: skip
 
 
 def _parse_status(event: Json) -> Status:

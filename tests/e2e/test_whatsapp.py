@@ -10,11 +10,11 @@ import pytest
 
 from tests.e2e.test_questions import question
 from tests.fakes.server import until
-from tests.fakes.whatsapp import JANE, FakeWhatsApp
+from tests.fakes.whatsapp import JANE, UNDELIVERABLE, FakeWhatsApp
 from tests.support.all_platforms import AllPlatforms
 from tests.support.kills import KillRun, Plan
 from tests.support.rigs.whatsapp import WhatsAppRig
-from tests.support.service_process import ask, bash
+from tests.support.service_process import ask, bash, said
 
 DAY = 86_400
 COPY = "cp /mnt/user-data/uploads/* /mnt/user-data/outputs/copy.csv"
@@ -80,6 +80,50 @@ async def test_a_person_is_asked_to_write_once_also_over_restarts(tmp_path: Path
         await service.shows("whatsapp", "late answer", seconds=40)
         await service.quiet()
         assert [one.text for one in server.visible()].count("[fawn_answer_waits]") == 1
+
+
+async def test_an_answer_that_meta_took_in_a_closed_window_waits_for_the_person(tmp_path: Path) -> None:
+    async with AllPlatforms.open(tmp_path, "whatsapp") as service:
+        server = server_of(service)
+        server.send(ask(text="late answer", delay_ms=1500))
+        await until(lambda: server.reads, 20, "the read mark")
+        server.late = server.reports = True
+        server.heard[JANE] = time.time() - DAY - 10
+        await until(lambda: "outbox.again" in service.log(), 40, "the report")
+        await service.kill()
+        await service.start()
+        server.send(ask(text="the next answer"))
+        await service.shows("whatsapp", "the next answer", seconds=40)
+        await service.shows("whatsapp", "late answer", seconds=40)
+        await service.quiet()
+        assert [one.text for one in server.visible()].count("late answer") == 1
+
+
+async def test_operators_hear_of_an_answer_that_meta_took_and_did_not_deliver(tmp_path: Path) -> None:
+    """It is a dead letter that counts, and can be sent again; they hear of it once a day for each chat."""
+    boss = {"telegram": {"access": {"open": True, "operators": ["42"]}}}
+    async with AllPlatforms.open(tmp_path, ("whatsapp", "telegram"), channels=boss) as service:
+        server = server_of(service)
+        service.telegram.send(ask(text="Hello boss."))
+        await service.telegram.wait(42, "Hello boss.", seconds=20)
+        server.reports, server.failing = True, UNDELIVERABLE
+        for number in (1, 2):
+            server.send(ask(text=f"answer {number}"))
+            await until(lambda n=number: dead(service) == n, 40, "the report")  # type: ignore[misc]  # lambda
+        told = await service.telegram.wait(42, "did not deliver what I wrote", seconds=20)
+        assert "Message Undeliverable. (131026)" in told.text
+        server.failing = 0
+        code, listed = await service.fawn("dead", "list")
+        assert (code, listed.count("131026")) == (0, 2)
+        await service.fawn("dead", "requeue", listed.split()[0])
+        await service.shows("whatsapp", "answer 1", seconds=40)
+        await service.quiet()
+        assert [one.text for one in server.visible()] == ["answer 1"]
+        assert sum("did not deliver" in text for text in said(service.telegram, 42)) == 1
+
+
+def dead(service: AllPlatforms) -> int:
+    return len(service.rows("SELECT 1 FROM outbox WHERE state=3"))
 
 
 @pytest.mark.usefixtures("bubblewrap")

@@ -82,6 +82,10 @@ FIELDS = {  # of an object, by its place in a request
     "context": {"message_id"},
 }
 WRONG, REENGAGE, TOO_OFTEN, UNDELIVERABLE, NO_TEMPLATE = 100, 131047, 131056, 131026, 132001
+FAILURES = {  # of a message that the API took (…/cloud-api/support/error-codes)
+    REENGAGE: ("Re-engagement message", "more than 24 hours"),
+    UNDELIVERABLE: ("Message undeliverable", "Message Undeliverable."),
+}
 
 
 class Refusal(Exception):
@@ -140,6 +144,7 @@ class FakeWhatsApp(LocalServer):
         self.reads: list[tuple[str, bool]] = []  # message, whether the bot types
         self.limits = False  # whether messages to a person are counted
         self.late = False  # whether a closed window is said by a webhook only
+        self.failing = 0  # the code with which messages fail that the API took
         self.pieces = False  # whether its answers come in two packets
         self.reports = True  # whether it says what became of messages
         self._last = b""
@@ -236,9 +241,10 @@ class FakeWhatsApp(LocalServer):
         latest = [one for one in self.shown if one.person == person and one.at > time.monotonic() - PAIR_SECONDS]
         if self.limits and len(latest) >= PAIR_BURST:
             raise Refusal(TOO_OFTEN, "Too many messages sent from the sender phone number to the same recipient")
-        if not is_closed:
+        fails = self.failing or (REENGAGE if is_closed else 0)
+        if not fails:
             self.shown.append(shown)
-        self._report(shown, "failed" if is_closed else "sent", str(body.get("biz_opaque_callback_data", "")))
+        self._report(shown, fails, str(body.get("biz_opaque_callback_data", "")))
         contacts = [{"input": person, "wa_id": person}]
         return {"messaging_product": "whatsapp", "contacts": contacts, "messages": [{"id": shown.id}]}
 
@@ -359,12 +365,13 @@ class FakeWhatsApp(LocalServer):
 
         self.start_task(deliver)
 
-    def _report(self, shown: Shown, state: str, mark: str) -> None:
+    def _report(self, shown: Shown, fails: int, mark: str) -> None:
+        state = "failed" if fails else "sent"
         status: Json = {"id": shown.id, "status": state, "timestamp": _now(), "recipient_id": shown.person}
         status |= {"biz_opaque_callback_data": mark} if mark else {}
-        if state == "failed":
-            title = "Re-engagement message"
-            status["errors"] = [{"code": REENGAGE, "title": title, "error_data": {"details": "more than 24 hours"}}]
+        if fails:
+            title, details = FAILURES[fails]
+            status["errors"] = [{"code": fails, "title": title, "error_data": {"details": details}}]
         if self.reports:
             self.post(statuses=[status])
 

@@ -76,7 +76,9 @@ async def measure_claims(store: Database, people: int, threads: int) -> None:
     took = []
     for _ in range(50):
         began = time.perf_counter()
-        await store.run(lambda execute: conversations.claimable_conversations(execute, 1e9, 2e9, 1), durable=False)
+        await store.run(
+            lambda execute: conversations.claimable_conversations(execute, "me", 1e9, 2e9, 1), durable=False
+        )
         took.append(time.perf_counter() - began)
     print(f"{people} people with {threads} threads each wait: {1e3 * statistics.median(took):.2f} ms a claim")
 

@@ -41,10 +41,12 @@ from bot.service.channel_state import StoredChannelState
 from bot.service.channel_supervisor import ChannelSupervisor, Connect
 from bot.service.leases import Leases
 from bot.service.loop_watch import LoopWatch
+from bot.service.replicas import exit_timer
 from bot.service.sandbox_setup import folders
 from bot.service.skill_library import open_library
 from bot.service.systemd import SystemdNotifier
 from bot.startup import (
+    keep_lease,
     keep_reserve,
     open_catch_up,
     open_database,
@@ -62,6 +64,7 @@ log = logging.getLogger(__name__)
 START_POLL_SECONDS = 0.02  # between two looks whether the console is there
 ANNOUNCE_SECONDS, STEADY_SECONDS = 0.5, 5.0  # between two looks at the channels: at the start, and when all are well
 DELIVERY_SECONDS = 5.0  # how long a shutdown waits for the outbox
+LEASE_LOST = 1  # the exit code: a supervisor starts it again
 
 
 class App:
@@ -76,6 +79,8 @@ class App:
         self._commands = gather_commands(self._current)
         self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
+        self._lease_ended = False
+        self._last_resort = exit_timer(LEASE_LOST)
         self._folders = folders(config)
         self._reported = tuple(connects)  # without a console that has no view of its own
         self._supervisor = ChannelSupervisor(
@@ -121,10 +126,12 @@ class App:
         config = self.config
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
+            stack.callback(self._last_resort.cancel)
             watch = stack.enter_context(LoopWatch())
             if not (opened := await open_database(config, stack, self._stop)):
                 return 0
             self._store = opened
+            await keep_lease(opened, config, stack, self._lose_lease)
             await use_languages(self._store, self._current)
             await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels
@@ -167,7 +174,15 @@ class App:
                 await self._run_tasks(inbox, runner)
             except ExceptionGroup as group:  # report a single configuration fault as itself
                 raise _single_error(group) from None
-        return 0
+        return LEASE_LOST if self._lease_ended else 0
+
+    def _lose_lease(self) -> None:
+        """Stop at once, and write and post nothing more: others take over what this process holds."""
+        self._lease_ended = True
+        self._last_resort.start()
+        if hasattr(self, "_scheduler"):
+            self._scheduler.abandon()
+        self._stop.set()
 
     def _make_parts(self) -> None:
         """Make what carries messages, over the database."""
@@ -218,6 +233,10 @@ class App:
                 channel.stop_listening()
                 await channel.tell(self._host.describe_stop(self._current.limits.grace_seconds), console.Look.HINT)
             self._supervisor.stop_listening()
+            if self._lease_ended:
+                for task in tasks:
+                    task.cancel()
+                return
             await self._scheduler.close(self._current.limits.grace_seconds)
             try:
                 async with asyncio.timeout(DELIVERY_SECONDS):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,9 @@ from bot.journey.inbox import extend_bundle_wait
 from bot.service import web_channel
 from bot.service.audit_upkeep import record_config
 from bot.service.channel_supervisor import Connect, connector_of
+from bot.service.data_dir import host_name
 from bot.service.loop_watch import LoopWatch
+from bot.service.replicas import Replicas
 from bot.service.store import ENDED_SECONDS, open_store, prepare_store, store_fault
 from bot.service.version import VERSION
 from bot.storage.audit import AuditEvent, AuditKind
@@ -60,8 +61,8 @@ async def open_database(config: Config, stack: AsyncExitStack, stop: asyncio.Eve
         while not stop.is_set():
             try:
                 async with AsyncExitStack() as attempt:  # ends what it opened, which holds the lock on the database
-                    store = await attempt.enter_async_context(open_store(config, patience=ENDED_SECONDS))
-                    await store.run(partial(_begin, config=config, me=store.me))
+                    store = await attempt.enter_async_context(open_store(config, patience=ENDED_SECONDS, shared=True))
+                    await store.run(partial(_begin, config=config, store=store))
                     stack.push_async_exit(attempt.pop_all())
                     for name in (RESTORING, COPYING):  # of one that ended before it had removed it
                         await run_file_work(remove_tree, config.data_dir / name)
@@ -98,12 +99,13 @@ def open_catch_up(config: Config, store: Database) -> StoredCatchUp:
     return StoredCatchUp(store, config.catch_up.hours, config.catch_up.messages)
 
 
-def _begin(execute: Execute, config: Config, me: str) -> None:
+def _begin(execute: Execute, config: Config, store: Database) -> None:
     """Register this process, and release what dead ones held."""
     now = time.time()
     record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
-    replica = ReplicaRow(me, socket.gethostname(), ALONE, now, VERSION, config.digest)
-    register(execute, replica, alone=True)
+    host = host_name(config.data_dir) if store.is_shared else ""
+    replica = ReplicaRow(store.me, host, ALONE, now, VERSION, config.digest)
+    register(execute, replica, alone=not store.is_shared)
     release_dead(execute, config, now)
     for feature in FEATURES:
         if feature.recover:
@@ -119,6 +121,17 @@ def release_dead(execute: Execute, config: Config, now: float) -> None:
     for feature in FEATURES:
         if feature.release:
             feature.release(execute, config, now)
+
+
+async def keep_lease(store: Database, config: Config, stack: AsyncExitStack, lost: Callable[[], None]) -> None:
+    """Keep the lease of this process until the stack is closed, where others share the database."""
+    if store.is_shared:
+        release = partial(_release_now, config=config)
+        await stack.enter_async_context(Replicas(store, release, lost).kept())
+
+
+def _release_now(execute: Execute, config: Config) -> None:
+    release_dead(execute, config, time.time())
 
 
 async def use_languages(store: Database, current: Current) -> None:

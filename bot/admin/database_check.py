@@ -33,7 +33,7 @@ def _look(config: Config, served: bool) -> list[Finding]:
         check_writable(execute)
         revision, owner = read_revision(execute), owner_address(execute)
         found = [_judge(config, version, revision, may_create=may_create(execute))]
-    if owner and not served:
+    if owner and not served and not config.database.replicas:
         text = _("a service works on it, from {address}", address=owner)
         found.append(
             Finding("note", _(SUBJECT), text, _("a second one is refused: stop that one before you start here"))

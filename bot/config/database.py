@@ -38,6 +38,8 @@ class DatabaseConfig:
         "", "the server itself, where `url` names a pooler that gives each transaction another session, as PgBouncer"
     )
 
+    replicas: bool = setting(False, "several services may work on this database, each with a `data_dir` of its own")
+
     def connection(self, url: str = "") -> dict[str, str]:
         """Return how psycopg connects. A server elsewhere proves who it is, unless the URL has another `sslmode`."""
         url = url or self.url
@@ -80,7 +82,7 @@ def check_database(document: Document, section: Any) -> None:
         if isinstance(section.get(name), str) and section[name]:
             _check_url(document, (*at, name), section[name])
     if not section.get("url"):
-        for name in ("password", "ca_file", "session_url"):
+        for name in ("password", "ca_file", "session_url", "replicas"):
             if section.get(name):
                 document.fault((*at, name), _("has no use without `url`"), _(URL_EXAMPLE), on_key=True)
     elif importlib.util.find_spec("psycopg") is None:

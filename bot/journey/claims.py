@@ -69,7 +69,7 @@ def claim_conversations(
     """
     for key in stored_questions.conversations_with_expired_questions(execute, now):
         _isolate_damage(execute, key, now, partial(questions.close_expired_questions, execute, key, now))
-    keys = conversations.claimable_conversations(execute, now, now + longest, free)
+    keys = conversations.claimable_conversations(execute, owner, now, now + longest, free)
     return [job for key in keys if (job := _claim_conversation(execute, access, key, owner, now, longest))]
 
 
@@ -102,7 +102,7 @@ def claim_suspect(
     execute: Execute, access: AccessPolicy, owner: str, now: float, longest: float
 ) -> tuple[ClaimedRun | None, bool]:
     """Claim the next run that may be what the process died of; also return whether there was one."""
-    key = runs.next_suspect(execute, SUSPICIOUS_INTERRUPTIONS)
+    key = runs.next_suspect(execute, owner, SUSPICIOUS_INTERRUPTIONS)
     return (_claim_conversation(execute, access, key, owner, now, longest) if key else None), key is not None
 
 

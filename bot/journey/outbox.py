@@ -61,6 +61,7 @@ RETRY_LIMIT, RETRY_LIMIT_SECONDS = 50, 86400.0  # a row that is older than this 
 CLAIM_BATCH = 500  # rows claimed at once
 LOOK_SECONDS = 10.0  # between looks for rows that came without a wake-up
 SHARED_LOOK_SECONDS = 1.0  # …where a row may wait for what another process delivers
+FILE_SECONDS = 600.0  # that files wait for the process that has them, when it is dead
 
 
 @dataclass(slots=True)
@@ -145,10 +146,11 @@ class Outbox:
             await self._tasks.cancel()
 
     async def _round(self) -> None:
-        self._claiming = True
+        self._claiming, late = True, time.time() - FILE_SECONDS
         self._wake.clear()  # before the look: what is written during it is looked at again
         try:
-            items = await self._store.run(partial(outbox.claim_rows, holder=self.holder, limit=CLAIM_BATCH))
+            claim = partial(outbox.claim_rows, holder=self.holder, limit=CLAIM_BATCH, late=late)
+            items = await self._store.run(claim)
             self.offer(items)
         finally:
             self._claiming = False

@@ -189,7 +189,7 @@ class Scheduler:
     def _look(self, execute: Execute, now: float, free: int) -> tuple[list[ClaimedRun], float | None]:
         """Claim up to `free` conversations; also return when the next unclaimed one is ready."""
         jobs = claims.claim_conversations(execute, self._current.access, self._owner, now, self._longest_wait, free)
-        return jobs, conversations.earliest_ready(execute)
+        return jobs, conversations.earliest_claimable(execute, self._owner)
 
     async def _wait(self) -> None:
         """Wait for a wake-up, until the next message is ready, or for a while."""
@@ -251,6 +251,12 @@ class Scheduler:
                 reply.show(Notice("queue", sentence))
 
     # ------------------------------------------------------------ the end
+
+    def abandon(self) -> None:
+        """Claim nothing new, and cancel the turns without a trace: the lease of this process is over."""
+        self._open = False
+        for live in self._live.values():
+            live.lose()
 
     async def close(self, grace: float) -> None:
         """Claim nothing new; let turns end for `grace` seconds, then suspend the rest (a restart resumes them)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import secrets
 from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -22,6 +23,16 @@ def close_to_others(data_dir: Path) -> None:
 def open_to_others(data_dir: Path) -> bool:
     """Whether other users of this machine may look into it."""
     return bool(data_dir.stat().st_mode & 0o077)
+
+
+def host_name(data_dir: Path) -> str:
+    """Return what names this data_dir among those of the processes that share a database; a new name at first."""
+    path = data_dir / "host"
+    try:
+        return path.read_text("ascii").strip()
+    except FileNotFoundError:
+        path.write_text(name := secrets.token_hex(8), "ascii")
+        return name
 
 
 def conversation_folder(data_dir: Path, conversation: str) -> Path:

@@ -39,14 +39,20 @@ class NoStore(DatabaseFault):
         return cls(text, data_dir=config.data_dir)
 
 
-def open_store(config: Config, *, patience: float = COMMAND_SECONDS) -> Database:
-    """Return the database, to be entered. Its beginning raises StorageError, DatabaseInUse and DatabaseFault."""
+def open_store(config: Config, *, patience: float = COMMAND_SECONDS, shared: bool = False) -> Database:
+    """Return the database, to be entered; `shared` with other services, where the configuration has several.
+
+    Its beginning raises StorageError, DatabaseInUse and DatabaseFault.
+    """
     if not config.database.url:
         return Database(config.data_dir / FILE)
     from bot.storage.postgres import DatabaseServer, PostgresDatabase
 
     server = DatabaseServer(
-        *(_target(config), _session_target(config)), owner_seconds=patience, no_tables=_why_no_tables(config)
+        *(_target(config), _session_target(config)),
+        owner_seconds=patience,
+        no_tables=_why_no_tables(config),
+        shared=shared and config.database.replicas,
     )
     return PostgresDatabase(server)
 

@@ -9,12 +9,13 @@ from agent.messages import Thread
 from bot.storage.database import Execute, Row
 from bot.storage.dialect import EXTRA, FOR_SHARE, FOR_UPDATE
 from bot.storage.inbox import KEPT, OPEN
-from bot.storage.replicas import DEAD_OWNER
+from bot.storage.replicas import DEAD_OWNER, HOST, LIVES_ELSEWHERE
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxState, QuestionState
 
 # What is ready later than the longest legal wait was stored before the clock was set back: it waits no longer.
-_CLAIMABLE = "pending>0 AND owner IS NULL AND (ready<=:now OR ready>:latest)"
+_READY_NOW = "pending>0 AND owner IS NULL AND (ready<=:now OR ready>:latest)"
+_CLAIMABLE = f"{_READY_NOW} AND NOT ({LIVES_ELSEWHERE})"
 _READY = "CAST(ready AS DOUBLE PRECISION)"  # a number, also where the row is damaged
 # Everybody with unclaimed work, by steps from person to person in the index, however much one of them has.
 _NEXT_PERSON = "SELECT min(person) FROM conversations WHERE pending>0 AND owner IS NULL"
@@ -46,6 +47,7 @@ _WHAT_PENDS = (
 )
 # Before what pends is counted: what its holder has stored is then seen, and whoever stores more counts after it.
 _LOCK = f"{EXTRA}SELECT 1 FROM conversations WHERE key=:key{FOR_UPDATE}"
+_OWN = f"owner=:owner, host={HOST}, fence=fence+1"
 _INTERRUPT = (
     "UPDATE conversations SET owner=NULL,"
     f" state=CASE state WHEN '{ConversationState.IDLE}' THEN '{ConversationState.DIRTY}' ELSE state END"
@@ -207,6 +209,13 @@ def earliest_ready(execute: Execute) -> float | None:
     return ready
 
 
+def earliest_claimable(execute: Execute, owner: str) -> float | None:
+    """Return when the next unclaimed conversation is ready that the process `owner` may claim."""
+    sql = f"SELECT min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL AND NOT ({LIVES_ELSEWHERE})"
+    ready: float | None = execute(sql, {"owner": owner})[0]["ready"]
+    return ready
+
+
 def list_unclaimed(execute: Execute, after: tuple[float, str], limit: int) -> list[WaitingRow]:
     """Return the conversations that wait for a turn, the first ready one first, behind `after` (ready, key)."""
     sql = (
@@ -224,13 +233,13 @@ def count_unclaimed(execute: Execute) -> int:
 # ------------------------------------------------------------ claims
 
 
-def claimable_conversations(execute: Execute, now: float, latest: float, limit: int) -> list[str]:
-    """Return the keys of unclaimed conversations that are ready: in turn by person, who has the fewest running first,
-    and the oldest of each person first.
+def claimable_conversations(execute: Execute, owner: str, now: float, latest: float, limit: int) -> list[str]:
+    """Return the keys of unclaimed conversations that are ready, and may be claimed by the process `owner`.
 
+    They come in turn by person, who has the fewest running first, and the oldest of each person first.
     `latest` is the latest time (unix seconds) for which a message may legally wait.
     """
-    bounds = {"now": now, "latest": latest}
+    bounds = {"owner": owner, "now": now, "latest": latest}
     people = [
         (int(row["working"]), float(row["since"]), str(row["person"]))
         for row in (execute(_PEOPLE_WHO_WAIT, bounds) if limit else ())
@@ -254,7 +263,7 @@ def claimable_conversations(execute: Execute, now: float, latest: float, limit: 
 def queueable_conversations(execute: Execute, now: float, latest: float, limit: int) -> list[ConversationRow]:
     """Return the claimable conversations that have neither a run nor an open question."""
     sql = (
-        f"SELECT * FROM conversations WHERE {_CLAIMABLE} AND state<>'{ConversationState.WAITING}'"
+        f"SELECT * FROM conversations WHERE {_READY_NOW} AND state<>'{ConversationState.WAITING}'"
         f" AND NOT EXISTS (SELECT 1 FROM runs WHERE conversation=conversations.key AND {OPEN_RUN})"
         " ORDER BY ready LIMIT :limit"
     )
@@ -263,7 +272,7 @@ def queueable_conversations(execute: Execute, now: float, latest: float, limit: 
 
 def claim_conversation(execute: Execute, key: str, owner: str) -> ConversationRow | None:
     """Claim a conversation under a new fencing number. None: another process has claimed it meanwhile."""
-    sql = "UPDATE conversations SET owner=:owner, fence=fence+1 WHERE key=:key AND owner IS NULL RETURNING *"
+    sql = f"UPDATE conversations SET {_OWN} WHERE key=:key AND owner IS NULL RETURNING *"
     return read_row(execute, ConversationRow, sql, owner=owner, key=key)
 
 
@@ -273,8 +282,8 @@ def claim_at_once(execute: Execute, key: str, owner: str, now: float, latest: fl
     None, without a change: it is claimed, not ready, or waits for answers.
     """
     sql = (
-        f"UPDATE conversations SET {_WHAT_PENDS}, owner=:owner, fence=fence+1"
-        f" WHERE key=:key AND owner IS NULL AND state<>'{ConversationState.WAITING}'"
+        f"UPDATE conversations SET {_WHAT_PENDS}, {_OWN}"
+        f" WHERE key=:key AND owner IS NULL AND state<>'{ConversationState.WAITING}' AND NOT ({LIVES_ELSEWHERE})"
         f" AND ({_FIRST_READY}<=:now OR {_FIRST_READY}>:latest) RETURNING *"
     )
     execute(_LOCK, {"key": key})

@@ -174,6 +174,15 @@ class Database:
         """Call `follower` on the loop's thread with what marks each commit: kinds of rows, and what they are named."""
         self._followers.append(follower)
 
+    def wake_all(self) -> None:
+        """Have everyone who listens look."""
+        for events in self._listeners.values():
+            for event in events:
+                event.set()
+
+    def _tell_others(self, marks: Collection[Mark]) -> None:
+        """Called after each commit, where other processes may wait for what it wrote."""
+
     def _wake_listeners(self, marks: Collection[Mark]) -> None:
         for kind in {kind for kind, _name in marks}:
             for event in self._listeners.get(kind, ()):
@@ -287,6 +296,7 @@ class Database:
                     for (_, _, future), outcome in zip(waiting, self._batch.outcomes, strict=True):
                         _settle(future, outcome)
                     self._wake_listeners(self._batch.written)
+                    self._tell_others(self._batch.written)
         finally:
             self._closing = True
             await self._disconnect()

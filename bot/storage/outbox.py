@@ -17,7 +17,7 @@ from bot.storage.conversations import find_conversation
 from bot.storage.database import Execute, Row
 from bot.storage.dialect import EXTRA
 from bot.storage.questions import QuestionRow
-from bot.storage.replicas import DEAD_OR_NO_OWNER, DEAD_OWNER
+from bot.storage.replicas import DEAD_OR_NO_OWNER, DEAD_OWNER, HOST, LIVES_ELSEWHERE
 from bot.storage.rows import insert_row
 from bot.storage.sent_messages import is_of_run
 from bot.storage.states import OutboxKind, OutboxState
@@ -25,6 +25,7 @@ from catalogue import current_language
 
 log = logging.getLogger(__name__)
 
+_FILES_HERE = f"(host='' OR host={HOST} OR (created<:late AND NOT ({LIVES_ELSEWHERE})))"
 _OPEN = f"p.state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})"
 _HELD_UP = f"EXISTS (SELECT 1 FROM outbox p WHERE {_OPEN} AND p.thread=o.thread AND p.id<o.id AND p.owner<>:owner)"
 _NOT_MINE = f"(p.state={OutboxState.NEW} OR coalesce(p.owner, '')<>:owner)"
@@ -37,8 +38,8 @@ _CLAIM = (
 _CLAIM_SHARED = (
     f"UPDATE outbox SET state={OutboxState.CLAIMED}, owner=:owner WHERE state={OutboxState.NEW} AND id IN"
     f" (SELECT id FROM outbox o WHERE state={OutboxState.NEW} AND coalesce(owner, :owner)=:owner AND NOT {_HELD_UP}"
-    " AND instr(:without, ',' || substr(thread, 1, instr(thread, '/')-1) || ',')=0 ORDER BY id LIMIT :limit)"
-    " RETURNING *"
+    f" AND {_FILES_HERE} AND instr(:without, ',' || substr(thread, 1, instr(thread, '/')-1) || ',')=0"
+    " ORDER BY id LIMIT :limit) RETURNING *"
 )
 _RELEASE = f"UPDATE outbox SET state={OutboxState.NEW}, owner=NULL"
 
@@ -188,9 +189,10 @@ def enqueue_claimed(
     """
     rows = execute(
         "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, language, payload, state, owner,"
-        " created)"
+        " host, created)"
         " SELECT :key, :kind, c.thread, c.key, r.id, r.reply_to, r.requester, :language, :payload,"
-        f" CASE WHEN :shared=1 AND {_OTHERS} THEN {OutboxState.NEW} ELSE {OutboxState.CLAIMED} END, :owner, :now"
+        f" CASE WHEN :shared=1 AND {_OTHERS} THEN {OutboxState.NEW} ELSE {OutboxState.CLAIMED} END, :owner,"
+        f" CASE :kind WHEN '{OutboxKind.FILE}' THEN {HOST} ELSE '' END, :now"
         " FROM runs r JOIN conversations c ON c.key=r.conversation WHERE r.id=:run"
         " ON CONFLICT(key) DO NOTHING RETURNING *",
         {
@@ -207,17 +209,18 @@ def enqueue_claimed(
     return [OutboxItem.from_row(row) for row in rows]
 
 
-def claim_rows(execute: Execute, holder: Holder, limit: int) -> list[OutboxItem]:
+def claim_rows(execute: Execute, holder: Holder, limit: int, late: float = 0.0) -> list[OutboxItem]:
     """Claim new rows for a process, oldest first. A row that cannot be read becomes a dead letter.
 
-    Where others deliver, too, those of one thread go through one process at a time, and so in order.
+    Where others deliver, too, those of one thread go through one process at a time, and so in order. Files in the
+    data_dir of another process wait for it; where it is dead, those that were enqueued before `late` do not.
     """
     values = {"owner": holder.owner, "limit": limit}
     if holder.shared:
         if not execute(f"SELECT 1 FROM outbox WHERE state={OutboxState.NEW} LIMIT 1", {}):
             return []
         execute(_LOCK_CLAIMS, {})
-        rows = execute(_CLAIM_SHARED, {**values, "without": f",{','.join(holder.without)},"})
+        rows = execute(_CLAIM_SHARED, {**values, "late": late, "without": f",{','.join(holder.without)},"})
     else:
         rows = execute(_CLAIM, values)
     items = []

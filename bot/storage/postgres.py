@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -47,6 +47,7 @@ from bot.storage.postgres_session import (
     execute_on,
     own_database,
 )
+from bot.storage.postgres_wake_ups import WakeUps
 from bot.storage.wake_ups import Written
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,9 @@ RETRY_SECONDS = 0.5
 AWAY_SECONDS = 5.0  # that units wait for a server that restarts: a third of a lease (`replicas.py`)
 UNKNOWN_SECONDS = 60.0  # in which the server has to say what became of a commit whose answer was lost
 STEP_ROWS = 500
+PAUSED_SECONDS = 5.0  # after which the server ends the transaction of a process that does nothing in it
+DEADLOCK_TRIES = 5
+CONFLICTS = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 Sessions = tuple["psycopg.Connection[NamedRow]", "psycopg.Connection[NamedRow] | None"]  # the second keeps others away
 
@@ -98,10 +102,24 @@ class PostgresDatabase(Database):
         self._server = server
         self.is_shared = server.shared
         self.lost_at: float | None = None  # since when the server is away
+        self._wake_ups: WakeUps | None = None
+        self._waking: asyncio.Task[None] | None = None
         self._start()
 
+    async def __aenter__(self) -> Database:
+        await super().__aenter__()
+        if self.is_shared:
+            self._wake_ups = WakeUps(self._server.itself, self.me, self._wake_listeners, self.wake_all)
+            self._waking = asyncio.create_task(self._wake_ups.serve(), name="wake-ups")
+        return self
+
+    def _tell_others(self, marks: Collection[Mark]) -> None:
+        if self._wake_ups and marks:
+            self._wake_ups.announce(marks)
+
     def _close_files(self) -> None:
-        """It has none."""
+        if self._waking:
+            self._waking.cancel()
 
     async def _connect(self) -> BatchRunner:
         return await PostgresConnection.open(self._server, lambda: self._batch)
@@ -213,12 +231,16 @@ def _rewrite(target: Target) -> bool:
 class PostgresConnection:
     """A connection on a thread of its own, which runs a whole batch for each `commit`."""
 
-    def __init__(self, next_batch: Callable[[], Batch], sessions: Sessions, lock_seconds: float) -> None:
+    def __init__(
+        self, next_batch: Callable[[], Batch], sessions: Sessions, lock_seconds: float, *, shared: bool = False
+    ) -> None:
         self._next_batch = next_batch
         self._connection, self._keeper = sessions
         self._standing = StandingCache()
         self._written: set[Mark] = set()  # by the present transaction
         self._begin = f"BEGIN; SET LOCAL lock_timeout={lock_seconds * 1000:.0f}"
+        if shared:  # a process that was paused holds no row for longer than this
+            self._begin += f"; SET LOCAL idle_in_transaction_session_timeout={PAUSED_SECONDS * 1000:.0f}"
         if self._keeper:
             self._begin += f"; SELECT pg_advisory_xact_lock_shared({FENCE})"
         self._connection.add_notice_handler(self._take_notice)
@@ -232,11 +254,20 @@ class PostgresConnection:
         except BaseException:
             thread.shutdown(wait=False)
             raise
-        return _OnThread(cls(next_batch, sessions, server.lock_seconds), thread)
+        return _OnThread(cls(next_batch, sessions, server.lock_seconds, shared=server.shared), thread)
 
     def commit(self) -> None:
-        """Run the batch in one transaction. Raises only if the connection cannot be used any more."""
+        """Run the batch in one transaction, again where it and another process waited for each other.
+
+        Raises only if the connection cannot be used any more.
+        """
         batch = self._next_batch()
+        for left in reversed(range(DEADLOCK_TRIES)):
+            if self._has_ended(batch, is_last=not left):
+                return
+
+    def _has_ended(self, batch: Batch, *, is_last: bool) -> bool:
+        """Run the batch. False: it is to be tried again."""
         try:
             self._written.clear()
             self._standing.clear()
@@ -253,6 +284,8 @@ class PostgresConnection:
             if self._connection.closed:
                 raise DatabaseAway(str(error).strip()) from error
             self._connection.rollback()
+            return is_last or not isinstance(error.__cause__, CONFLICTS)
+        return True
 
     def _end(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
         """Commit. Raises CommitUnknown if the connection is lost before the answer."""

@@ -26,7 +26,7 @@ from catalogue import N_
 OWNER_LOCK = 1178686319  # the session that works on this database holds it
 FENCE = 1178686320  # shared by each transaction of a process whose transactions are not in that session
 COPY_LOCK = 1178686323  # shared by copies, which read one moment; who overwrites what was deleted has it alone
-SCHEMA_LOCK = 1178686322  # of a session that makes or upgrades the tables, where others may do the same
+SCHEMA_LOCK = 1178686325  # of a session that makes or upgrades the tables, where others may do the same
 LOST_SECONDS = 15  # after which a connection counts as lost whose other end is silent
 STATEMENT_ERRORS = (
     psycopg.IntegrityError,
@@ -92,9 +92,8 @@ def _parameters(target: Target) -> dict[str, Any]:
     return {"conninfo": target} if isinstance(target, str) else dict(target)
 
 
-def connect(target: Target) -> psycopg.Connection[NamedRow]:
-    """Connect; each statement is a transaction until one begins. Raises DatabaseAway, and StorageError if refused."""
-    parameters = _parameters(target)
+def connection_options(target: Target) -> dict[str, Any]:
+    """Return the parameters of a connection that notices when its other end is silent."""
     bounds: dict[str, Any] = {
         "client_encoding": "UTF8",
         "connect_timeout": LOST_SECONDS,
@@ -104,12 +103,17 @@ def connect(target: Target) -> psycopg.Connection[NamedRow]:
         "tcp_user_timeout": LOST_SECONDS * 1000,
         "application_name": "fawn",
     }
+    return bounds | _parameters(target)
+
+
+def connect(target: Target) -> psycopg.Connection[NamedRow]:
+    """Connect; each statement is a transaction until one begins. Raises DatabaseAway, and StorageError if refused."""
     try:
         connection: psycopg.Connection[NamedRow] = psycopg.connect(
-            **(bounds | parameters), autocommit=True, row_factory=_make_rows, cursor_factory=psycopg.ClientCursor
+            **connection_options(target), autocommit=True, row_factory=_make_rows, cursor_factory=psycopg.ClientCursor
         )
     except psycopg.Error as error:
-        raise (DatabaseAway if _is_away(parameters) else StorageError)(str(error).strip()) from error
+        raise (DatabaseAway if _is_away(_parameters(target)) else StorageError)(str(error).strip()) from error
     connection.adapters.register_loader("numeric", WholeNumber)
     return connection
 

@@ -14,12 +14,17 @@ from bot.storage.database import Execute
 from bot.storage.dialect import EXTRA, NOW, SKIP_LOCKED
 from bot.storage.rows import insert_row, read_rows
 
-LEASE_SECONDS = 15.0
-RENEW_SECONDS = LEASE_SECONDS / 3
+LEASE_SECONDS = 12.0  # with a look each second, another process takes over within 15
+RENEW_SECONDS = LEASE_SECONDS / 4
 ALONE = 1e12  # the end of a lease that has none
 LIVING = f"(SELECT id FROM replicas WHERE until>={NOW})"
 DEAD_OWNER = f"owner IS NOT NULL AND owner NOT IN {LIVING}"
 DEAD_OR_NO_OWNER = f"coalesce(owner, '') NOT IN {LIVING}"  # of a row whose state says that it is held
+
+HOST = "coalesce((SELECT host FROM replicas WHERE id=:owner), '')"  # of the process `owner`
+LIVES_ELSEWHERE = (  # whose files another living process has
+    f"host<>'' AND host<>{HOST} AND host IN (SELECT host FROM replicas WHERE until>={NOW})"
+)
 
 _LOCK_RELEASE = f"{EXTRA}SELECT pg_advisory_xact_lock(1178686321)"  # one at a time releases what the dead held
 

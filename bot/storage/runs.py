@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from agent.messages import Author, Message, Thread
 from agent.stored_json import build_dataclass
 from bot.storage.database import Execute
-from bot.storage.replicas import LIVING
+from bot.storage.replicas import LIVES_ELSEWHERE, LIVING
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import OPEN_RUN, RunState
 
@@ -94,16 +94,16 @@ def count_deaths(execute: Execute) -> None:
     )
 
 
-def next_suspect(execute: Execute, interruptions: int) -> str | None:
-    """Return the conversation of the unclaimed run to try alone: it was interrupted so many times.
+def next_suspect(execute: Execute, owner: str, interruptions: int) -> str | None:
+    """Return the conversation of the unclaimed run that the process `owner` is to try alone.
 
-    The run that was least often the only one in progress at a death comes first.
+    It was interrupted so many times. The run that was least often the only one in progress at a death comes first.
     """
     rows = execute(
         "SELECT r.conversation FROM runs r JOIN conversations c ON c.key=r.conversation"
-        f" WHERE r.{OPEN_RUN} AND c.owner IS NULL AND r.attempt>=:interruptions"
+        f" WHERE r.{OPEN_RUN} AND c.owner IS NULL AND r.attempt>=:interruptions AND NOT ({LIVES_ELSEWHERE})"
         " ORDER BY r.deaths_alone, r.attempt, r.id LIMIT 1",
-        {"interruptions": interruptions},
+        {"interruptions": interruptions, "owner": owner},
     )
     return str(rows[0]["conversation"]) if rows else None
 

@@ -51,6 +51,7 @@ CREATE TABLE conversations (
     agent TEXT DEFAULT '' NOT NULL,
     person TEXT DEFAULT '' NOT NULL,
     effort TEXT DEFAULT '' NOT NULL,
+    host TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY ("key")
 );
 CREATE INDEX conversations_owned ON conversations ("key") WHERE owner IS NOT NULL;
@@ -189,6 +190,7 @@ CREATE TABLE outbox (
     person TEXT DEFAULT '' NOT NULL,
     language TEXT DEFAULT '' NOT NULL,
     owner TEXT,
+    host TEXT DEFAULT '' NOT NULL,
     UNIQUE ("key")
 );
 CREATE INDEX outbox_state ON outbox (state, created);
@@ -898,5 +900,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0120');
+INSERT INTO alembic_version VALUES ('0117');
 COMMIT;

@@ -97,6 +97,28 @@ async def test_a_row_that_another_session_holds_is_waited_for_and_not_forever(ur
         await store.run(lambda execute: execute("UPDATE addresses SET count=3", {}))
 
 
+async def test_a_unit_that_another_process_deadlocks_with_is_run_again(url: str) -> None:
+    def both(execute: Execute) -> None:
+        execute("UPDATE addresses SET count=count+1 WHERE thread='a'", {})
+        execute("UPDATE addresses SET count=count+1 WHERE thread='b'", {})
+
+    async with opened(url, lock_seconds=20) as store:
+        for thread in "ab":
+            await store.run(partial(_store_word, thread))
+        with session(url) as other, session(url) as observer:
+            other.execute("SET deadlock_timeout='30s'")  # so that the unit is the one that is undone
+            other.execute("UPDATE addresses SET count=count+10 WHERE thread='b'")
+            unit = asyncio.create_task(store.run(both))
+            waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type='Lock' AND datname=current_database()"
+            while not await asyncio.to_thread(observer.execute, waits):
+                observer.rollback()
+            await asyncio.to_thread(other.execute, "UPDATE addresses SET count=count+10 WHERE thread='a'")
+            other.commit()
+            await unit
+        rows = await store.run(lambda execute: execute("SELECT count FROM addresses ORDER BY thread", {}))
+        assert [row["count"] for row in rows] == [12, 12]
+
+
 async def test_texts_keep_their_order_and_lose_only_nul(url: str) -> None:
     """Ranges of keys are read by the order of their bytes, as on SQLite."""
     words = ["b", "a~", "a/", "Z", "é", "100%", "it's :here", r"back\slash", "nul\0"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from agent.spending import ModelCall
+from bot.service.replicas import SURE_SECONDS, Replicas
 from bot.storage import budgets, conversations, inbox, jobs, outbox, replicas, tasks, usage
 from bot.storage.budgets import CallHold, CounterKey
 from bot.storage.data_lock import DatabaseInUse
@@ -20,6 +22,8 @@ from bot.storage.outbox import Holder
 from bot.storage.replicas import ALONE, LEASE_SECONDS, ReplicaRow
 from bot.storage.states import OutboxState
 from bot.storage.usage import Payer, PricedCall
+from bot.storage.wake_ups import Written
+from tests.fakes.server import until
 from tests.support.postgres import database_of, need_postgres
 
 THREAD = Thread("telegram", "1", "42")
@@ -38,8 +42,8 @@ def opened(url: str, **options: Any) -> Database:
     return PostgresDatabase(DatabaseServer(url, **({"shared": True} | options)))
 
 
-def replica(store: Database, host: str = "one") -> ReplicaRow:
-    return ReplicaRow(store.me, host, ALONE, 1.0, "0.1.0", "d")
+def replica(store: Database) -> ReplicaRow:
+    return ReplicaRow(store.me, f"host of {store.me}", ALONE, 1.0, "0.1.0", "d")
 
 
 async def register(store: Database, *, alone: bool = False) -> None:
@@ -177,3 +181,89 @@ async def test_a_conversation_that_another_process_claims_meanwhile_is_left(pair
     one, two = pair
     key = await one.run(partial(hold_everything, owner=one.me))
     assert await two.run(lambda execute: conversations.claim_conversation(execute, key, two.me)) is None
+
+
+async def test_a_conversation_stays_where_its_files_are_while_that_process_lives(
+    pair: tuple[Database, Database],
+) -> None:
+    one, two = pair
+    await one.run(partial(hold_everything, owner=one.me))
+    await one.run(lambda execute: execute("UPDATE conversations SET owner=NULL", {}))
+    looks = [
+        partial(conversations.claimable_conversations, owner=each.me, now=9.0, latest=99.0, limit=5) for each in pair
+    ]
+    assert [len(await one.run(look)) for look in looks] == [1, 0]
+    assert await two.run(partial(conversations.earliest_claimable, owner=two.me)) is None
+    await die(two, one)
+    assert [len(await two.run(look)) for look in looks] == [1, 1]
+
+
+async def test_files_wait_for_the_process_that_has_them_and_not_for_ever(pair: tuple[Database, Database]) -> None:
+    one, two = pair
+
+    def enqueue(execute: Execute) -> None:
+        outbox.enqueue_files(execute, THREAD, b"[]", key="files", now=100.0)
+        sql = "UPDATE outbox SET host=(SELECT host FROM replicas WHERE id=:id)"
+        execute(sql, {"id": one.me})
+
+    await one.run(enqueue)
+    claim = partial(outbox.claim_rows, holder=Holder(two.me, shared=True), limit=5)
+    assert await two.run(partial(claim, late=200.0)) == []
+    await die(two, one)
+    assert await two.run(partial(claim, late=50.0)) == []
+    assert len(await two.run(partial(claim, late=200.0))) == 1
+
+
+async def test_what_a_process_writes_wakes_the_readers_of_another(pair: tuple[Database, Database]) -> None:
+    one, two = pair
+    heard: list[tuple[Written, str]] = []
+    two.follow(heard.extend)
+    await one.run(lambda execute: jobs.enqueue_job(execute, key="job", kind="work", payload={}))
+    await until(lambda: (Written.JOB, "") in heard, 5, "the wake-up")
+
+
+async def test_a_reader_looks_by_itself_within_a_second(pair: tuple[Database, Database]) -> None:
+    """Whatever became of the notification."""
+    one, _two = pair
+    event = one.listen(Written.TASK)
+    event.clear()
+    await asyncio.wait_for(event.wait(), 5)
+
+
+async def test_a_living_process_releases_what_dies_beside_it(pair: tuple[Database, Database]) -> None:
+    one, two = pair
+    await one.run(partial(hold_everything, owner=one.me))
+    async with Replicas(two, release, lambda: None).kept():
+        await die(two, one)
+        async with asyncio.timeout(10):
+            while (await two.run(held))["claim"]:
+                await asyncio.sleep(0.05)
+    assert await one.run(replicas.living) == []
+
+
+async def test_a_process_whose_lease_ended_stops_and_does_not_take_it_again(pair: tuple[Database, Database]) -> None:
+    one, two = pair
+    lost: list[str] = []
+    lease = Replicas(one, release, lambda: lost.append("one"))
+    async with lease.kept():
+        await until(lambda: lease.has_lease, 5, "the lease")
+        await die(two, one)
+        await until(lambda: lost, 10, "the end")
+        assert not lease.has_lease
+    assert [each.id for each in await two.run(replicas.living)] == [two.me]
+
+
+@pytest.mark.slow
+async def test_a_process_that_cannot_reach_the_database_stops_before_its_lease_ends(
+    pair: tuple[Database, Database], url: str
+) -> None:
+    from bot.storage.postgres_session import connect
+
+    one, two = pair
+    lost: list[float] = []
+    loop = asyncio.get_running_loop()
+    async with Replicas(one, release, lambda: lost.append(loop.time())).kept():
+        with closing(connect(url)) as other:
+            other.execute("BEGIN; LOCK TABLE replicas IN ACCESS EXCLUSIVE MODE")
+            await until(lambda: lost, SURE_SECONDS + 4, "the end")
+        assert one.me in [each.id for each in await two.run(replicas.living)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -44,12 +45,12 @@ async def pair(url: str) -> AsyncIterator[tuple[Database, Database]]:
 
 async def enqueue(store: Database, *texts: str, thread: Thread = HERE) -> None:
     for text in texts:
-        await store.run(lambda execute, text=text: enqueue_notice(execute, thread, text, key=text, now=1.0))  # type: ignore[misc]  # bound now
+        await store.run(lambda execute, text=text: enqueue_notice(execute, thread, text, key=text, now=time.time()))  # type: ignore[misc]  # bound now
 
 
 async def claim(store: Database, *without: str) -> list[int]:
     holder = Holder(store.me, shared=True, without=without)
-    return [item.id for item in await store.run(lambda execute: outbox.claim_rows(execute, holder, 10))]
+    return [item.id for item in await store.run(lambda execute: outbox.claim_rows(execute, holder, 10, 9e9))]
 
 
 async def end(store: Database, row: int) -> None:

@@ -1,0 +1,107 @@
+"""Wake the readers of other processes: NOTIFY after a commit, on a connection of its own, and a look each second.
+
+Inside of a transaction, NOTIFY would have all commits wait for each other. A notification may be lost with its
+connection; whoever waits looks again within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+
+import psycopg
+
+from bot.storage.database import Mark
+from bot.storage.postgres_session import Target, connection_options
+from bot.storage.wake_ups import Written
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "fawn"
+MAX_PAYLOAD_BYTES = 7500  # PostgreSQL takes less than 8000
+AGAIN_SECONDS = 1.0  # after which a lost connection is tried again
+LOOK_SECONDS = 1.0  # between looks for what no notification told
+
+
+class WakeUps:
+    """The wake-ups of the process `me`. `heard` gets what others have written; `look` wakes every reader."""
+
+    def __init__(
+        self, target: Target, me: str, heard: Callable[[Collection[Mark]], None], look: Callable[[], None]
+    ) -> None:
+        self._target, self._me, self._heard, self._look = target, me, heard, look
+        self._pending: set[Mark] = set()
+        self._more = asyncio.Event()
+
+    def announce(self, marks: Collection[Mark]) -> None:
+        """Tell the other processes soon what was committed."""
+        self._pending.update(marks)
+        self._more.set()
+
+    async def serve(self) -> None:
+        """Tell and hear until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep(self._tell), name="wake others")
+            group.create_task(self._keep(self._hear), name="hear others")
+            group.create_task(self._look_each_second(), name="look")
+
+    async def _keep(self, talk: Callable[[psycopg.AsyncConnection], asyncio.Future[None] | object]) -> None:
+        while True:
+            try:
+                connection = await psycopg.AsyncConnection.connect(**connection_options(self._target), autocommit=True)
+                async with connection:
+                    await talk(connection)  # type: ignore[misc]  # one of both below
+            except (psycopg.Error, OSError) as error:
+                log.warning("store.wake_ups reason=%s", " ".join(str(error).split()))
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _tell(self, connection: psycopg.AsyncConnection) -> None:
+        await connection.execute("SET synchronous_commit=off")  # there is nothing to be kept
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            marks, self._pending = self._pending, set()
+            try:
+                for text in _payloads(self._me, marks):
+                    await connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, text))
+            except psycopg.Error:
+                self.announce(marks)
+                raise
+
+    async def _hear(self, connection: psycopg.AsyncConnection) -> None:
+        await connection.execute(f"LISTEN {CHANNEL}")
+        self._look()  # what was told while nobody listened
+        async for notice in connection.notifies():
+            sender, *lines = notice.payload.split("\n")
+            if sender != self._me and (marks := [*_marks(lines)]):
+                self._heard(marks)
+
+    async def _look_each_second(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self._look()
+
+
+def _payloads(me: str, marks: Iterable[Mark]) -> Iterator[str]:
+    """Yield notifications: the sender, and a line for each mark. One whose name is too long is left to the look."""
+    lines, size = [me], len(me)
+    for kind, name in marks:
+        line = f"{kind} {name}"
+        more = len(line.encode()) + 1
+        if size + more > MAX_PAYLOAD_BYTES and len(lines) > 1:
+            yield "\n".join(lines)
+            lines, size = [me], len(me)
+        if more < MAX_PAYLOAD_BYTES - size and "\n" not in line:
+            lines.append(line)
+            size += more
+    if len(lines) > 1:
+        yield "\n".join(lines)
+
+
+def _marks(lines: Iterable[str]) -> Iterator[Mark]:
+    for line in lines:
+        kind, _, name = line.partition(" ")
+        with suppress(ValueError):  # a kind that another version has
+            yield Written(kind), name

@@ -1,0 +1,139 @@
+"""Two services on one PostgreSQL database: one is killed, paused or stopped, and the other goes on with its turns."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.app import LEASE_LOST
+from bot.cli.exit_codes import OK, TAKEN
+from bot.storage.replicas import LEASE_SECONDS
+from tests.e2e.test_api import add_key, client_of, finished_run, get, post, wait_for
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import FakeTelegram
+from tests.support.postgres import PostgresServer, postgres_server, sql_on_server
+from tests.support.service_process import Service, ask, bash
+
+SETTINGS = {
+    "http": {"listen": "127.0.0.1:0"},
+    "sandbox": {"provider": "local"},
+    "limits": {"grace_seconds": 0},
+}
+PATH = "/v1/threads/t/messages"
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as made:
+        sql_on_server(made, "CREATE DATABASE fawn")
+        yield made
+
+
+class Replica(Service):
+    """One of several `fawn run` on a database, with a data_dir of its own."""
+
+    def __init__(self, folder: Path, telegram: FakeTelegram, model: FakeModel, server: PostgresServer) -> None:
+        folder.mkdir(exist_ok=True)
+        self.server = server
+        database = {"url": server.url.format("fawn"), "replicas": True}
+        super().__init__(folder, telegram, model, SETTINGS | {"database": database})
+
+    async def start(self) -> None:
+        before = self.log().count("http.listening")
+        await self.spawn("run", "--config", "config.yaml")
+        await until(lambda: self.log().count("http.listening") > before or self._ended(), 60, "the listener")
+        assert not self._ended(), self.log()
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        from bot.storage.postgres_session import reading
+
+        with reading(self.server.url.format("fawn"), snapshot=False) as execute:
+            return [tuple(row) for row in execute(sql, {})]
+
+
+@pytest.fixture
+async def pair(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, server: PostgresServer
+) -> AsyncIterator[tuple[Replica, Replica]]:
+    one, two = (Replica(tmp_path / name, telegram, model, server) for name in ("one", "two"))
+    try:
+        await one.start()
+        await two.start()
+        yield one, two
+    finally:
+        for each in (one, two):
+            if each.process:
+                await each.kill()
+    assert "Traceback" not in one.log() + two.log(), one.log() + two.log()
+
+
+async def begin(one: Replica, text: str) -> tuple[str, int]:
+    """Post a message to the first service and wait until its turn has begun; return a key and the message."""
+    key = await add_key(one, "ci", "telegram/7")
+    async with client_of(one, key) as client:
+        status, sent = await post(client, PATH, {"text": text})
+        assert status == 202, sent
+        await wait_for(client, f"/v1/messages/{sent['id']}", lambda found: found["run"])
+    return key, int(sent["id"])
+
+
+async def answer_at(two: Replica, key: str, message: int) -> str:
+    """Return the answer as the second service shows it; there is one."""
+    async with client_of(two, key) as client:
+        run = await finished_run(client, message)
+        _status, thread = await get(client, "/v1/threads/t")
+        texts = [each["text"] for each in thread["entries"] if each["by"] == "agent" and each["kind"] == "text"]
+        assert texts == [run["text"]]
+        return str(run["text"])
+
+
+async def test_a_turn_of_a_killed_service_is_taken_over_within_15_seconds(pair: tuple[Replica, Replica]) -> None:
+    one, two = pair
+    key, message = await begin(one, ask(text="forty-two", tokens=200, tok_ms=50))
+    await one.kill()
+    killed = time.monotonic()
+    await until(lambda: two.rows("SELECT 1 FROM runs WHERE attempt=2"), 40, "the next attempt")
+    assert time.monotonic() - killed <= LEASE_SECONDS + 3
+    assert "forty-two" in await answer_at(two, key, message)
+    assert "replica.dead" in two.log()
+
+
+async def test_a_paused_service_writes_nothing_when_it_wakes_up_and_ends(pair: tuple[Replica, Replica]) -> None:
+    """Its turn was taken over meanwhile. Its effect, which began before the pause, is not repeated."""
+    one, two = pair
+    steps = [bash("sleep 2; echo effect")]
+    key, message = await begin(one, ask(text="forty-two", steps=steps, tokens=50, tok_ms=50))
+    assert one.process
+    one.process.send_signal(signal.SIGSTOP)
+    await until(lambda: two.rows("SELECT 1 FROM runs WHERE attempt=2"), 40, "the next attempt")
+    one.process.send_signal(signal.SIGCONT)
+    assert await asyncio.wait_for(one.process.wait(), 20) == LEASE_LOST
+    assert "forty-two" in await answer_at(two, key, message)
+    assert "replica.lease_lost" in one.log()
+    assert two.rows("SELECT count(*) FROM outbox WHERE kind='reply'") == [(1,)]
+
+
+async def test_a_service_that_is_stopped_leaves_its_turns_to_the_other_at_once(pair: tuple[Replica, Replica]) -> None:
+    one, two = pair
+    await begin(one, ask(text="forty-two", tokens=2000, tok_ms=50))
+    assert await one.stop(60) == OK
+    stopped = time.monotonic()
+    await until(lambda: two.rows("SELECT 1 FROM conversations WHERE owner IS NOT NULL"), 20, "the other one")
+    assert time.monotonic() - stopped < LEASE_SECONDS / 2
+    assert two.rows("SELECT attempt FROM runs") == [(1,)]
+    assert [*two.rows("SELECT count(*) FROM replicas")] == [(1,)]
+
+
+async def test_a_service_without_the_setting_is_refused(pair: tuple[Replica, Replica], tmp_path: Path) -> None:
+    one, _two = pair
+    alone = Replica(tmp_path / "alone", one.telegram, one.model, one.server)
+    alone.configure(SETTINGS | {"database": {"url": one.server.url.format("fawn")}})
+    code, text = await alone.fawn("run")
+    assert code == TAKEN, text

@@ -65,10 +65,19 @@ class KubernetesOptions:
     start_seconds: float = field(
         default=120.0, metadata={"help": "how long a pod may take to run, with the pull of its image", "ge": 1}
     )
+    ready_pods: int = field(
+        default=0,
+        metadata={
+            "help": "pods that run ahead, each for the next conversation that needs one; 0: none",
+            "ge": 0,
+            "le": 100,
+        },
+    )
     kubeconfig: str = field(
         default="",
         metadata={
-            "help": "file with the cluster's address and a token or a certificate; empty: as a pod of the cluster",
+            "help": "file with the cluster's address and a token, a certificate or a program that prints one; empty: as"
+            " a pod of the cluster",
             "path": True,
         },
     )

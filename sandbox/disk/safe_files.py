@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import io
 import itertools
 import os
 import re
@@ -30,6 +31,7 @@ from sandbox.inside import search
 OPENAT2 = 437  # the same on every architecture
 BENEATH, NO_SYMLINKS, NO_XDEV = 8, 4, 1  # RESOLVE_… of openat2(2)
 CHUNK_BYTES = 1 << 20
+DRAFT_SUFFIX = ".draft"  # of a file that is being written
 MAX_NAME_CHARS = 120  # of an upload's name
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 NOT_A_NAME = N_("not a file name")
@@ -166,8 +168,7 @@ def copy_out(root: Path, rel: str, target: Path, limit: int) -> int:
 
 def write_file(root: Path, rel: str, data: bytes) -> None:
     """Write a file atomically and make its folders. It gets the owner of its folder. Raises SandboxFileError."""
-    with _make_draft(root, rel) as fd, open(fd, "wb", closefd=False) as file:
-        file.write(data)
+    copy_in(root, rel, io.BytesIO(data))
 
 
 def append_file(root: Path, rel: str, data: bytes) -> None:
@@ -186,6 +187,17 @@ def append_file(root: Path, rel: str, data: bytes) -> None:
 
 def copy_in(root: Path, rel: str, source: BinaryIO) -> int:
     """Copy the rest of an open host file to `rel`, like `write_file`. Returns its bytes. Raises SandboxFileError."""
+    start = source.tell()
+    try:
+        return _copy_once(root, rel, source)
+    except SandboxFileError as fault:
+        if not isinstance(fault.__cause__, FileNotFoundError):
+            raise
+    source.seek(start)  # the folder was replaced just then (`sandbox.kubernetes.slots`)
+    return _copy_once(root, rel, source)
+
+
+def _copy_once(root: Path, rel: str, source: BinaryIO) -> int:
     done = 0
     with _make_draft(root, rel) as fd, open(fd, "wb", closefd=False) as out:
         while data := source.read(CHUNK_BYTES):
@@ -201,7 +213,7 @@ def _make_draft(root: Path, rel: str) -> Iterator[int]:
         raise _file_error(rel, NOT_A_NAME)
     _make_parents(root, parent)
     with open_below(root, parent or ".") as folder, _map_errors(rel):
-        draft = f".{os.urandom(8).hex()}.draft"
+        draft = f".{os.urandom(8).hex()}{DRAFT_SUFFIX}"
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=folder)
         try:
             yield fd

@@ -1,7 +1,8 @@
 """How the service reaches its cluster: as a pod of it, or by a kubeconfig.
 
-In a pod, the token is a file that the kubelet replaces before it expires, so it is read again and again. A kubeconfig
-may name a token or a client certificate. One that names a program is refused: it would run whatever the file says.
+In a pod, the token is a file that the kubelet replaces before it expires, and the authority's certificate may be
+replaced, too, so both are read again and again. A kubeconfig may name a token, a client certificate, or a program that
+prints one of them (`sandbox.kubernetes.credentials`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import base64
 import binascii
 import ssl
 import tempfile
-import time
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,36 +20,52 @@ import yaml
 
 from catalogue import N_
 from sandbox.base import SandboxUnavailable
+from sandbox.kubernetes.credentials import (
+    CredentialSource,
+    KnownContent,
+    Plugin,
+    PluginCredential,
+    StoredCredential,
+)
 from sandbox.kubernetes.options import KubernetesSettings
 
-TOKEN_SECONDS = 60.0  # a token is read again after this, as the Go client does it
 MAX_CONFIG_BYTES = 1 << 20
+EXTENSION = "client.authentication.k8s.io/exec"  # of a cluster: its part for credential plug-ins
 
 
 class ClusterAccess:
     """The API server, how it is trusted, and as whom. `namespace` is the one of the sandboxes."""
 
-    def __init__(
-        self,
-        server: str,
-        namespace: str,
-        tls: ssl.SSLContext | None,
-        *,
-        token: str = "",
-        token_file: Path | None = None,
-    ) -> None:
-        self.server, self.namespace, self.tls = server.rstrip("/"), namespace, tls
-        self._token, self._file, self._read = token, token_file, 0.0
+    def __init__(self, server: str, namespace: str, source: CredentialSource, authority: KnownContent) -> None:
+        self.server, self.namespace = server.rstrip("/"), namespace
+        self._source, self._authority = source, authority
+        self._lock = threading.Lock()
+        self._tls: ssl.SSLContext | None = None
+        self._made_of: tuple[bytes, bytes] | None = None
 
-    def read_token(self, *, again: bool = False) -> str:
-        """Return the token, "" if a certificate says who this is. Blocks. Raises SandboxUnavailable."""
-        if self._file and (again or time.monotonic() - self._read > TOKEN_SECONDS or not self._token):
-            try:
-                self._token, self._read = self._file.read_text("ascii").strip(), time.monotonic()
-            except (OSError, UnicodeError) as error:
-                text = N_("The token for the Kubernetes API cannot be read: {error}")
-                raise SandboxUnavailable(text, error=str(error)) from error
-        return self._token
+    def read(self, *, again: bool = False) -> tuple[str, ssl.SSLContext | None]:
+        """Return the token, "" if a certificate says who this is, and the TLS to use, None without TLS.
+
+        `again`: the last one was refused. Blocks. Raises SandboxUnavailable.
+        """
+        with self._lock:  # a program runs once for all calls that wait
+            credential = self._source.read(again=again)
+            if self.server.startswith("https://"):
+                self._renew_tls(credential.pair, again)
+            return credential.token, self._tls
+
+    def _renew_tls(self, pair: bytes, again: bool) -> None:
+        """Make the TLS context, if a certificate has changed since."""
+        try:
+            known = self._authority.read(again=again)
+            if self._made_of != (known, pair):
+                tls = ssl.create_default_context(cadata=known.decode("ascii") if known else None)
+                if pair:
+                    _load_pair(tls, pair)
+                self._tls, self._made_of = tls, (known, pair)
+        except (OSError, UnicodeError, ValueError) as error:  # ssl.SSLError is an OSError
+            text = N_("The certificate for the Kubernetes API cannot be used: {error}")
+            raise SandboxUnavailable(text, error=str(error)) from error
 
 
 def find_access(settings: KubernetesSettings) -> ClusterAccess:
@@ -65,11 +82,12 @@ def find_access(settings: KubernetesSettings) -> ClusterAccess:
         raise SandboxUnavailable(text, place=str(place))
     try:
         namespace = options.namespace or (place / "namespace").read_text("ascii").strip()
-        tls = ssl.create_default_context(cafile=str(place / "ca.crt"))
+        ssl.create_default_context(cafile=str(place / "ca.crt"))
     except (OSError, UnicodeError) as error:
         text = N_("The cluster's certificate or namespace in {place} cannot be read: {error}")
         raise SandboxUnavailable(text, place=str(place), error=str(error)) from error
-    return ClusterAccess(settings.server, namespace, tls, token_file=place / "token")
+    source = StoredCredential(KnownContent(path=place / "token"), KnownContent(), KnownContent())
+    return ClusterAccess(settings.server, namespace, source, KnownContent(path=place / "ca.crt"))
 
 
 def _from_kubeconfig(path: Path, wanted: str, namespace: str) -> ClusterAccess:
@@ -81,7 +99,7 @@ def _from_kubeconfig(path: Path, wanted: str, namespace: str) -> ClusterAccess:
         cluster = _named(document, "clusters", "cluster", str(context.get("cluster", "")))
         user = _named(document, "users", "user", str(context.get("user", "")))
         return _make_access(path.parent, context, cluster, user, namespace)
-    except (OSError, ValueError, AttributeError, yaml.YAMLError, binascii.Error) as error:
+    except (OSError, ValueError, AttributeError, TypeError, KeyError, yaml.YAMLError, binascii.Error) as error:
         text = N_("`sandbox.kubernetes.kubeconfig`: {path} cannot be used: {error}")
         raise SandboxUnavailable(text, path=str(path), error=" ".join(str(error).split())[:300]) from error
 
@@ -101,30 +119,47 @@ def _make_access(
         raise ValueError("its server is no URL")
     if cluster.get("insecure-skip-tls-verify"):
         raise ValueError("it turns the check of the server's certificate off; name certificate-authority-data instead")
-    for unsupported in ("exec", "auth-provider", "username"):
+    for unsupported in ("auth-provider", "username"):
         if unsupported in user:
-            raise ValueError(f"it signs in with {unsupported!r}; use the token of a service account or a certificate")
-    tls = None
-    if server.startswith("https://"):
-        known = _content(folder, cluster, "certificate-authority")
-        tls = ssl.create_default_context(cadata=known.decode("ascii") if known else None)
-        if certificate := _content(folder, user, "client-certificate"):
-            _load_pair(tls, certificate + b"\n" + _content(folder, user, "client-key"))
-    file = user.get("tokenFile")
-    return ClusterAccess(
+            raise ValueError(f"it signs in with {unsupported!r}; use `exec`, a token or a certificate")
+    authority = _content(folder, cluster, "certificate-authority")
+    access = ClusterAccess(
         server,
         namespace or str(context.get("namespace") or "default"),
-        tls,
-        token=str(user.get("token") or ""),
-        token_file=folder / str(file) if file else None,
+        _credential_source(folder, cluster, user, authority),
+        authority,
     )
+    if server.startswith("https://"):
+        authority.read()
+    return access
 
 
-def _content(folder: Path, entry: Mapping[str, Any], name: str) -> bytes:
-    """Return what `NAME-data` holds, or the file `NAME` beside the kubeconfig; b"" without either."""
+def _credential_source(
+    folder: Path, cluster: Mapping[str, Any], user: Mapping[str, Any], authority: KnownContent
+) -> CredentialSource:
+    """Return where the user's credential comes from. Raises OSError if a file is missing, ValueError."""
+    if program := user.get("exec"):
+        told = {name: cluster[name] for name in ("server", "tls-server-name", "proxy-url") if name in cluster}
+        if known := authority.read():
+            told["certificate-authority-data"] = base64.b64encode(known).decode()
+        for extension in cluster.get("extensions") or ():
+            if extension.get("name") == EXTENSION:
+                told["config"] = extension.get("extension")
+        return PluginCredential(Plugin.parse(program, folder, told))
+    token = KnownContent(str(user.get("token") or "").encode())
+    if file := user.get("tokenFile"):
+        token = KnownContent(path=folder / str(file))
+    certificate, key = (_content(folder, user, name) for name in ("client-certificate", "client-key"))
+    for each in (token, certificate, key):
+        each.read()
+    return StoredCredential(token, certificate, key)
+
+
+def _content(folder: Path, entry: Mapping[str, Any], name: str) -> KnownContent:
+    """Return what `NAME-data` holds, or the file `NAME` beside the kubeconfig; empty without either."""
     if data := entry.get(f"{name}-data"):
-        return base64.b64decode(str(data), validate=True)
-    return (folder / str(entry[name])).read_bytes() if entry.get(name) else b""
+        return KnownContent(base64.b64decode(str(data), validate=True))
+    return KnownContent(path=folder / str(entry[name])) if entry.get(name) else KnownContent()
 
 
 def _load_pair(tls: ssl.SSLContext, pair: bytes) -> None:

@@ -22,6 +22,7 @@ from sandbox.kubernetes.access import ClusterAccess
 from sandbox.wire.connection import sanitize_text
 
 Json = dict[str, Any]  # an object of the API
+JSON_TYPE = "application/json"
 CALL_SECONDS = 30.0
 WATCH_SECONDS = 240  # the server ends a watch then, and it is asked for again
 MAX_ANSWER_BYTES = 16 << 20
@@ -47,7 +48,7 @@ class KubernetesClient:
 
         self.access = access
         self._pods = f"/api/v1/namespaces/{access.namespace}/pods"
-        connector = aiohttp.TCPConnector(limit=0, ssl=access.tls if access.tls else True)  # each exec holds one
+        connector = aiohttp.TCPConnector(limit=0)  # each exec holds a connection
         timeout = aiohttp.ClientTimeout(total=CALL_SECONDS, sock_connect=10)
         self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
 
@@ -70,6 +71,16 @@ class KubernetesClient:
         except ClusterRefused as error:
             if error.code != 404 and not (uid and error.code == 409):  # 409: another pod has the name now
                 raise
+
+    async def patch_pod(self, name: str, patch: Sequence[Json]) -> bool:
+        """Apply a JSON patch. Returns False if a test of it fails, or the pod is gone."""
+        try:
+            await self.call("PATCH", f"{self._pods}/{name}", {}, list(patch), content="application/json-patch+json")
+        except ClusterRefused as error:
+            if error.code in (404, 409, 422):
+                return False
+            raise
+        return True
 
     async def list_pods(self, selector: str) -> tuple[list[Json], str]:
         """Return the pods with these labels, and the version from which to watch them."""
@@ -109,20 +120,24 @@ class KubernetesClient:
         query = [("container", container), *flags, *(("command", word) for word in command)]
         with _map_errors():
             for again in (False, True):
+                headers, tls = await self._sign_in(again=again)
                 try:
                     return await self._session.ws_connect(
                         f"{self.access.server}{self._pods}/{pod}/exec",
                         params=query,
                         protocols=PROTOCOLS,
-                        headers=await self._headers(again=again),
+                        headers=headers,
+                        ssl=tls,
                         heartbeat=PING_SECONDS,
                         max_msg_size=4 << 20,
                         timeout=aiohttp.ClientWSTimeout(ws_close=5.0),
                     )
+                except aiohttp.ClientConnectorCertificateError:
+                    if again:
+                        raise
                 except aiohttp.WSServerHandshakeError as error:
-                    if error.status == 401 and not again:
-                        continue
-                    raise ClusterRefused(error.status, f"exec: HTTP {error.status} {error.message}") from error
+                    if error.status != 401 or again:
+                        raise ClusterRefused(error.status, f"exec: HTTP {error.status} {error.message}") from error
         raise AssertionError("the second try returns or raises")
 
     async def allowed(self, verb: str, resource: str) -> bool:
@@ -151,36 +166,61 @@ class KubernetesClient:
         return await self.call("GET", f"/api/v1/namespaces/{self.access.namespace}/persistentvolumeclaims/{name}")
 
     async def call(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Json | None = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Json | list[Json] | None = None,
+        content: str = JSON_TYPE,
     ) -> Json:
         """Call the API. Raises ClusterRefused with its reason, SandboxError if it does not answer."""
-        async with self._answer(method, path, query or {}, body) as answer:
+        async with self._answer(method, path, query or {}, body, content=content) as answer:
             return _parse_object(await _read_bounded(answer))
 
     @contextlib.asynccontextmanager
     async def _answer(
-        self, method: str, path: str, query: Mapping[str, str], body: Json | None, timeout: Any = None
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Json | list[Json] | None,
+        timeout: Any = None,
+        content: str = JSON_TYPE,
     ) -> AsyncIterator[Any]:
-        """Yield a response whose status is good. A refused token is read again once: the old one may have expired."""
+        """Yield a response whose status is good."""
         data = None if body is None else orjson.dumps(body)
-        more = {"timeout": timeout} if timeout else {}
+        more: Json = {"content": content} | ({"timeout": timeout} if timeout else {})
         with _map_errors():
-            for again in (False, True):
-                headers = await self._headers(again=again)
-                async with self._session.request(
-                    method, f"{self.access.server}{path}", params=query, data=data, headers=headers, **more
-                ) as answer:
-                    if answer.status == 401 and not again:
-                        continue
-                    if answer.status >= 300:
-                        raise _refusal(answer.status, await _read_bounded(answer))
-                    yield answer
-                    return
+            async with await self._request(
+                method, f"{self.access.server}{path}", params=query, data=data, **more
+            ) as answer:
+                if answer.status >= 300:
+                    raise _refusal(answer.status, await _read_bounded(answer))
+                yield answer
 
-    async def _headers(self, *, again: bool) -> dict[str, str]:
-        token = await asyncio.to_thread(self.access.read_token, again=again)
-        kind = {"Accept": "application/json", "Content-Type": "application/json", "User-Agent": "fawn"}
-        return {**kind, "Authorization": f"Bearer {token}"} if token else kind
+    async def _request(self, method: str, url: str, content: str, **more: Any) -> Any:
+        """Ask. Where the token or the server's certificate is refused, sign in anew once: the old ones may be over."""
+        import aiohttp
+
+        for again in (False, True):
+            headers, tls = await self._sign_in(again=again)
+            headers["Content-Type"] = content
+            try:
+                answer = await self._session.request(method, url, headers=headers, ssl=tls, **more)
+            except aiohttp.ClientConnectorCertificateError:
+                if again:
+                    raise
+                continue
+            if answer.status != 401 or again:
+                return answer
+            answer.release()
+        raise AssertionError("the second try returns or raises")
+
+    async def _sign_in(self, *, again: bool) -> tuple[dict[str, str], ssl.SSLContext | bool]:
+        """Return the headers and the TLS of a call."""
+        token, tls = await asyncio.to_thread(self.access.read, again=again)
+        kind = {"Accept": JSON_TYPE, "User-Agent": "fawn"}
+        return {**kind, "Authorization": f"Bearer {token}"} if token else kind, tls or True
 
 
 @contextlib.contextmanager

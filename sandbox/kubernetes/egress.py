@@ -50,6 +50,10 @@ class EgressTunnel:
         """Call this when the tunnel ends: without it the sandbox has no way out."""
         self._serving.add_done_callback(lambda _: call())
 
+    def assign(self, folder: Path) -> None:
+        """Carry connections to another proxy from now on: that of the conversation that claimed the pod."""
+        self._folder = folder
+
     async def close(self) -> None:
         self._serving.cancel()
         await asyncio.wait([self._serving])

@@ -158,6 +158,11 @@ class PodWatch:
         self._wanted.set()
         return pod
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the pods that are followed: those of this process."""
+        return frozenset(self._followed)
+
     def forget(self, pod: FollowedPod) -> None:
         if self._followed.get(pod.name) is pod:
             del self._followed[pod.name]

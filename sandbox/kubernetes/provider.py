@@ -1,9 +1,10 @@
 """The Kubernetes provider: one pod per conversation.
 
 The command server runs on the stream of one exec, the tunnel to the conversation's proxy on another, so a pod needs no
-network at all. Its folders are parts of the claim that holds the service's data. The service deletes its pods when it
-stops. It never reuses the pod of a killed service, because processes in it could imitate the new command server. Such
-a pod is deleted when its conversation continues, or after the idle time.
+network at all. Its folders are parts of the claim that holds the service's data. With `ready_pods`, some run before a
+conversation needs them. The service deletes its pods when it stops. It never reuses the pod of a killed service,
+because processes in it could imitate the new command server. Such a pod is deleted when its conversation continues, or
+after the idle time.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import contextlib
 import hashlib
 import logging
 import os
+import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from catalogue import N_, LazyText, join_lazily, list_items
 from sandbox.base import (
     FOLDERS,
     NO_REASON,
+    ROOT,
     SandboxError,
     SandboxFileError,
     SandboxGone,
@@ -29,17 +32,24 @@ from sandbox.base import (
     ShellCommand,
 )
 from sandbox.disk import safe_files
+from sandbox.disk.file_threads import run_file_work
 from sandbox.engine_pool import EnginePool
 from sandbox.kubernetes.access import find_access
 from sandbox.kubernetes.client import ClusterRefused, Json, KubernetesClient
 from sandbox.kubernetes.egress import EgressTunnel
 from sandbox.kubernetes.options import KubernetesSettings
 from sandbox.kubernetes.pods import CONFIG_REASONS, IMAGE_REASONS, FollowedPod, PodState, PodWatch
+from sandbox.kubernetes.ready import ReadyPods
+from sandbox.kubernetes.slots import Slots
 from sandbox.kubernetes.spec import (
     CONTAINER,
     INSTANCE_LABEL,
     KEY_ANNOTATION,
+    KEY_LABEL,
+    POOL_LABEL,
     PodPlan,
+    claim_patch,
+    key_label,
     pod_manifest,
     pod_name,
     with_limits,
@@ -69,6 +79,9 @@ CONNECTION_LOST = join_lazily(
     LazyText(N_("The connection to the Kubernetes API was lost, and the sandbox with it.")), LazyText(FILES_INTACT)
 )
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+READY_RIGHT = ("patch", "pods")  # to give a ready pod to a conversation, with `ready_pods`
+READY_PROXY = "ready pods"  # the proxy of those that nobody has claimed: nothing runs in them
+READY_LEFT_SECONDS = 120.0  # until a ready pod that no service of now keeps is deleted
 # Exits with 1 if a host and port answer.
 REACHES = (
     "import socket,sys\ntry: socket.create_connection(({host!r},{port}),3)\nexcept OSError: sys.exit(0)\nsys.exit(1)"
@@ -87,6 +100,26 @@ class KubernetesSandbox(StreamSandbox):
 
 
 @dataclass(frozen=True, slots=True)
+class _RunningPod:
+    """A pod in which the command server and the tunnel run."""
+
+    pod: FollowedPod
+    stream: PodStream
+    sandbox: KubernetesSandbox
+    tunnel: EgressTunnel
+
+    @property
+    def gone(self) -> bool:
+        return self.sandbox.gone or self.pod.ended.done()
+
+    async def abandon(self) -> None:
+        """End the connections, not the pod."""
+        self.stream.releases = False
+        await self.sandbox.close()
+        await self.tunnel.close()
+
+
+@dataclass(frozen=True, slots=True)
 class _Cluster:
     """What stays the same while the service runs."""
 
@@ -94,6 +127,8 @@ class _Cluster:
     watch: PodWatch
     instance: str
     root: Path  # where the claim is mounted
+    ready: ReadyPods[_RunningPod]
+    slots: Slots
 
 
 class KubernetesProvider(EnginePool[KubernetesSandbox]):
@@ -114,6 +149,11 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
         self._tunnels: dict[str, EgressTunnel] = {}
         self._leftovers: dict[str, float] = {}
 
+    @property
+    def ready_pods(self) -> int:
+        """How many pods wait for a conversation."""
+        return len(self._cluster.ready) if self._cluster else 0
+
     # ------------------------------------------------------------ the check
 
     async def check(self) -> None:
@@ -132,9 +172,10 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
             raise SandboxUnavailable(N_("No pod can be started: {error}"), error=error) from error
 
     async def _check_rights(self, client: KubernetesClient) -> None:
-        answers = await asyncio.gather(*(client.allowed(verb, resource) for verb, resource in RIGHTS))
+        rights = (*RIGHTS, READY_RIGHT) if self._settings.kubernetes.ready_pods else RIGHTS
+        answers = await asyncio.gather(*(client.allowed(verb, resource) for verb, resource in rights))
         missing = [
-            f"{verb} {resource}" for (verb, resource), allowed in zip(RIGHTS, answers, strict=True) if not allowed
+            f"{verb} {resource}" for (verb, resource), allowed in zip(rights, answers, strict=True) if not allowed
         ]
         if missing:
             text = N_(
@@ -156,6 +197,7 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
             raise SandboxUnavailable(N_("The persistent volume claim {name} has lost its volume."), name=name)
 
     async def _check_pod(self, cluster: _Cluster) -> None:
+        await cluster.ready.fill(min(1, self._settings.kubernetes.ready_pods))
         try:
             is_same = await self._exchange_file(self._settings.state, partial(self._check_isolation, cluster))
         except SandboxFileError as error:
@@ -166,6 +208,9 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
             raise SandboxUnavailable(text, error=error, path=str(cluster.root)) from error
         if not is_same:
             raise SandboxUnavailable(N_("A pod reads other content than Fawn wrote: both must mount the same volume."))
+        if cluster.ready.unusable:
+            text = N_("`sandbox.kubernetes.ready_pods`: ready pods do not work here: {reason}. Set it to 0.")
+            raise SandboxUnavailable(text, reason=cluster.ready.unusable)
 
     async def _check_isolation(self, cluster: _Cluster, sandbox: KubernetesSandbox) -> None:
         """A pod must not reach the API server, which every pod reaches where no NetworkPolicy holds."""
@@ -184,19 +229,25 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
     async def _reap_leftovers(self, idle: float) -> list[str]:
         now, cluster = time.monotonic(), await self._find_cluster()
         found, _version = await cluster.client.list_pods(f"{INSTANCE_LABEL}={cluster.instance}")
-        ours = {pod_name(cluster.instance, key) for key in self.keys}
+        ours = cluster.watch.names
         others = [pod for pod in found if str((pod.get("metadata") or {}).get("name")) not in ours]
         uids = {PodState.parse(pod).uid: pod for pod in others}
         self._leftovers = {uid: self._leftovers.get(uid, now) for uid in uids}
         keys = []
         for uid, since in self._leftovers.items():
-            if since <= now - idle:
-                facts = uids[uid]["metadata"]
+            facts = uids[uid]["metadata"]
+            is_ready = POOL_LABEL in (facts.get("labels") or {})
+            if since <= now - (min(idle, READY_LEFT_SECONDS) if is_ready else idle):
                 await cluster.client.delete_pod(str(facts["name"]), uid, 1)
-                keys.append(str((facts.get("annotations") or {}).get(KEY_ANNOTATION, "")))
+                keys += [] if is_ready else [str((facts.get("annotations") or {}).get(KEY_ANNOTATION, ""))]
+        await asyncio.to_thread(cluster.slots.discard_stale, ours)
+        cluster.ready.begin()  # here, because only the service reaps, and `fawn check` does not
         return keys
 
     async def close(self) -> None:
+        if self._cluster:
+            await self._cluster.ready.close()
+            await self._egress.close_proxy(READY_PROXY)
         await super().close()
         if self._cluster:
             await self._cluster.watch.close()
@@ -214,8 +265,13 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
                 root = await asyncio.to_thread(self._claim_root)
                 part = await asyncio.to_thread(self._subpath, root, self._settings.state)
                 instance = hashlib.sha256(f"{access.namespace}\0{options.claim}\0{part}".encode()).hexdigest()[:16]
+                slots = Slots(self._settings.state / "ready", root, None if os.geteuid() else ROOTS_USER)
+                if moved := await asyncio.to_thread(slots.recover):  # before anything reads those folders
+                    log.warning("sandbox.moved_back count=%d", len(moved))
                 client = KubernetesClient(access)
-                self._cluster = _Cluster(client, PodWatch(client, f"{INSTANCE_LABEL}={instance}"), instance, root)
+                watch = PodWatch(client, f"{INSTANCE_LABEL}={instance}")
+                ready = ReadyPods(options.ready_pods, self._start_ready, self._end_ready)
+                self._cluster = _Cluster(client, watch, instance, root, ready, slots)
             return self._cluster
 
     def _claim_root(self) -> Path:
@@ -245,17 +301,87 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
             async with self._starts:
                 cluster = await self._find_cluster()
                 egress = await self._egress.open_proxy(key)
+                await self._remove_others(cluster, key)
+                if sandbox := await self._start_on_ready_pod(cluster, key, folder, egress):
+                    return sandbox
                 plan = await asyncio.to_thread(self._plan_pod, cluster, key, folder)
                 pod = await self._create_pod(cluster, pod_manifest(self._settings, plan))
                 try:
                     await self._await_running(pod)
-                    return await self._attach(cluster, pod, key, egress)
+                    return (await self._attach(cluster, pod, key, egress)).sandbox
                 except BaseException:
                     await self._delete_pod(cluster, pod)
                     raise
         except BaseException:
             await self._egress.close_proxy(key)
             raise
+
+    async def _start_on_ready_pod(
+        self, cluster: _Cluster, key: str, folder: Path, egress: Path
+    ) -> KubernetesSandbox | None:
+        """Give the conversation a ready pod; None if there is none, or it turns out not to work."""
+        if not await asyncio.to_thread(cluster.slots.fits, folder):
+            return None
+        while made := cluster.ready.take():
+            try:
+                if not await cluster.client.patch_pod(made.pod.name, claim_patch(made.pod.state.uid, key)):
+                    log.info("sandbox.ready_pod_gone pod=%s", made.pod.name)  # another process has it, or it has ended
+                    await made.abandon()
+                    cluster.watch.forget(made.pod)
+                    continue
+                await asyncio.to_thread(cluster.slots.adopt, made.pod.name, folder)
+                made.tunnel.assign(egress)
+                if await self._sees_folders(made.sandbox, folder):
+                    return made.sandbox
+                cluster.ready.give_up("a pod does not see a folder that was renamed, on this volume")
+            except BlockingIOError:
+                log.info("sandbox.ready_pod_unused pod=%s: files are being written", made.pod.name)
+            except OSError as error:
+                cluster.ready.give_up(f"folders cannot be renamed: {error.strerror}")
+            except SandboxError as error:
+                log.warning("sandbox.ready_pod_failed pod=%s: %s", made.pod.name, error)
+            except BaseException:
+                await self._end_ready(made)
+                raise
+            await self._end_ready(made)
+        return None
+
+    async def _sees_folders(self, sandbox: KubernetesSandbox, folder: Path) -> bool:
+        """Return whether the pod reads what the service writes into the conversation's folders now."""
+        name = f".{secrets.token_hex(8)}{safe_files.DRAFT_SUFFIX}"
+        try:
+            for each in FOLDERS:
+                await run_file_work(safe_files.write_file, folder / each, name, name.encode())
+            return all([await sandbox.read(f"{ROOT}/{each}/{name}") == name.encode() for each in FOLDERS])
+        except SandboxFileError:
+            return False
+        finally:
+            for each in FOLDERS:
+                await run_file_work(safe_files.remove_copies, folder / each, [name])
+
+    async def _start_ready(self) -> _RunningPod:
+        """Start a pod for whichever conversation comes next."""
+        cluster = await self._find_cluster()
+        name = f"fawn-ready-{secrets.token_hex(8)}"
+        try:
+            slot = await asyncio.to_thread(cluster.slots.make, name)
+            plan = await asyncio.to_thread(self._plan_pod, cluster, "", slot)
+            egress = await self._egress.open_proxy(READY_PROXY)
+            pod = await self._create_pod(cluster, pod_manifest(self._settings, replace(plan, name=name)))
+            try:
+                await self._await_running(pod)
+                return await self._attach(cluster, pod, name, egress)
+            except BaseException:
+                await self._delete_pod(cluster, pod)
+                raise
+        except BaseException:
+            await asyncio.to_thread(cluster.slots.discard, name)
+            raise
+
+    async def _end_ready(self, made: _RunningPod) -> None:
+        cluster = await self._find_cluster()
+        await made.sandbox.close()
+        await asyncio.to_thread(cluster.slots.discard, made.pod.name)
 
     def _plan_pod(self, cluster: _Cluster, key: str, folder: Path) -> PodPlan:
         """Make the conversation's folders and account files. Blocks."""
@@ -293,6 +419,13 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
         except BaseException:
             cluster.watch.forget(pod)
             raise
+
+    async def _remove_others(self, cluster: _Cluster, key: str) -> None:
+        """Delete the pods of this key that another process left: their programs still have its folders."""
+        selector = f"{INSTANCE_LABEL}={cluster.instance},{KEY_LABEL}={key_label(key)}"
+        for pod in (await cluster.client.list_pods(selector))[0]:
+            log.info("sandbox.replaced pod=%s", pod["metadata"]["name"])
+            await self._remove_named(cluster, str(pod["metadata"]["name"]))
 
     async def _remove_named(self, cluster: _Cluster, name: str) -> None:
         """Delete the pod with this name, and wait until it has ended."""
@@ -334,7 +467,7 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
             text = N_("The cluster takes too long to start a sandbox: {reason}")
             raise SandboxError(text, reason=pod.state.waits or pod.state.phase) from None
 
-    async def _attach(self, cluster: _Cluster, pod: FollowedPod, key: str, egress: Path) -> KubernetesSandbox:
+    async def _attach(self, cluster: _Cluster, pod: FollowedPod, key: str, egress: Path) -> _RunningPod:
         """Start the tunnel and the command server."""
         client = cluster.client
         tunnel = EgressTunnel(await client.open_exec(pod.name, CONTAINER, with_limits(self._settings)), key, egress)
@@ -370,7 +503,7 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
             await tunnel.close()
             raise
         stream.releases = True
-        return sandbox
+        return _RunningPod(pod, stream, sandbox, tunnel)
 
     async def _explain_end(self, pod: FollowedPod, stream: PodStream) -> LazyText:
         """Say why the stream of a pod ended. The cluster's status comes first, if the program ended by itself."""
@@ -399,7 +532,7 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
             if sandbox:
                 await sandbox.close()
             elif self._cluster:
-                await self._cluster.client.delete_pod(pod_name(self._cluster.instance, key), "", 1)
+                await self._remove_others(self._cluster, key)
         except SandboxError as error:
             log.warning("sandbox.left key=%s: %s", key, error)
         await self._egress.close_proxy(key)

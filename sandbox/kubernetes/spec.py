@@ -16,6 +16,7 @@ from sandbox.wire.connection import INSIDE, SERVER_COMMAND
 
 CONTAINER = "sandbox"
 NAME_LABEL, INSTANCE_LABEL, KEY_LABEL = "app.kubernetes.io/name", "fawn/instance", "fawn/key"
+POOL_LABEL, READY = "fawn/pool", "ready"  # of a pod that waits for a conversation
 KEY_ANNOTATION = "fawn/key"  # the key itself: a label's value has 63 bytes and few characters
 APP = "fawn-sandbox"
 NICENESS = 10
@@ -27,7 +28,8 @@ LOGS_MB = 64
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """What differs between the pods of a service. `subpaths` are parts of the claim by name."""
+    """What differs between the pods of a service. `subpaths` are parts of the claim by name. A pod that waits for a
+    conversation has no key."""
 
     name: str
     instance: str
@@ -39,6 +41,26 @@ class PodPlan:
 def pod_name(instance: str, key: str) -> str:
     """Name the pod of a key: of two services that start it, the API server refuses one."""
     return "fawn-" + hashlib.sha256(f"{instance}\0{key}".encode()).hexdigest()[:20]
+
+
+def key_label(key: str) -> str:
+    """Return the label's value for a key."""
+    return hashlib.sha256(key.encode()).hexdigest()[:20]
+
+
+def claim_patch(uid: str, key: str) -> list[dict[str, Any]]:
+    """Return the JSON patch that gives a ready pod to a key. It fails if the pod is not that one, or not ready."""
+
+    def at(kind: str, name: str) -> str:
+        return f"/metadata/{kind}/{name.replace('~', '~0').replace('/', '~1')}"
+
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": uid},
+        {"op": "test", "path": at("labels", POOL_LABEL), "value": READY},
+        {"op": "remove", "path": at("labels", POOL_LABEL)},
+        {"op": "add", "path": at("labels", KEY_LABEL), "value": key_label(key)},
+        {"op": "add", "path": at("annotations", KEY_ANNOTATION), "value": key},
+    ]
 
 
 def with_limits(settings: KubernetesSettings) -> tuple[str, ...]:
@@ -87,7 +109,7 @@ def pod_manifest(settings: KubernetesSettings, plan: PodPlan) -> dict[str, Any]:
     if options.node_selector:
         spec["nodeSelector"] = dict(options.node_selector)
     labels = {NAME_LABEL: APP, INSTANCE_LABEL: plan.instance}
-    labels[KEY_LABEL] = hashlib.sha256(plan.key.encode()).hexdigest()[:20]
+    labels |= {KEY_LABEL: key_label(plan.key)} if plan.key else {POOL_LABEL: READY}
     facts = {"name": plan.name, "labels": labels, "annotations": {KEY_ANNOTATION: plan.key}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": facts, "spec": spec}
 

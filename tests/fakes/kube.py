@@ -32,7 +32,7 @@ from aiohttp import WSMsgType, web
 from tests.fakes.kube_rules import Refused, check_names, check_pod_spec, check_restricted, decode_strictly, quantity
 
 Json = dict[str, Any]
-RIGHTS = {(verb, "pods") for verb in ("create", "get", "list", "watch", "delete")}
+RIGHTS = {(verb, "pods") for verb in ("create", "get", "list", "watch", "delete", "patch")}
 RIGHTS |= {("get", "pods/exec"), ("create", "pods/exec"), ("get", "persistentvolumeclaims")}
 PODS = "/api/v1/namespaces/{namespace}/pods"
 
@@ -50,10 +50,13 @@ class FakeKube:
         self.enforces_policies = True
         self.has_room = True
         self.max_pods = 1000
+        self.mounts_follow_renames = True  # SMB looks a path up again
         self.pids_of_node = 4000  # what the kubelet's podPidsLimit leaves a pod
         self.pods: dict[str, Json] = {}
         self.created: list[Json] = []
         self.calls: list[str] = []
+        self.patches = asyncio.Event()  # cleared: they are slow
+        self.patches.set()
         self.streams: list[web.WebSocketResponse] = []  # of execs, in the order in which they were opened
         self.hostile_exec: Callable[[web.WebSocketResponse], Awaitable[None]] | None = None  # answers instead
         self._containers: dict[str, str] = {}  # by uid
@@ -73,6 +76,7 @@ class FakeKube:
         app.router.add_get(PODS, self._list)
         app.router.add_get(PODS + "/{name}", self._get)
         app.router.add_delete(PODS + "/{name}", self._delete)
+        app.router.add_patch(PODS + "/{name}", self._patch)
         app.router.add_get(PODS + "/{name}/exec", self._exec)
         app.router.add_get("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}", self._claim)
         app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
@@ -152,7 +156,8 @@ class FakeKube:
     async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
         self.calls.append(f"{request.method} {request.path}")
         try:
-            if request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.tokens:
+            signed = request.transport and request.transport.get_extra_info("peercert")  # of one that this side knows
+            if not signed and request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.tokens:
                 raise Refused(401, "Unauthorized", "Unauthorized")
             namespace = request.match_info.get("namespace", self.namespace)
             if namespace != self.namespace:
@@ -246,6 +251,21 @@ class FakeKube:
         seconds = body.get("gracePeriodSeconds", pod["spec"].get("terminationGracePeriodSeconds", 30))
         self._run(self._end(pod, seconds))
         await asyncio.sleep(0)  # the object is marked before the answer
+        return web.json_response(pod)
+
+    async def _patch(self, request: web.Request) -> web.Response:
+        """Apply a JSON patch (RFC 6902) to the metadata: all of it, or nothing."""
+        await self.patches.wait()
+        self._need("patch", "pods", request.match_info["name"])
+        if request.content_type != "application/json-patch+json":
+            raise Refused(415, "UnsupportedMediaType", "the body of the request was in an unknown format")
+        pod = self._named(request)
+        facts = json.loads(json.dumps(pod["metadata"]))
+        for step in json.loads(await request.read()):
+            _apply(step, facts)
+        check_names(facts, "Pod")
+        pod["metadata"] = facts
+        self._note("MODIFIED", pod)
         return web.json_response(pod)
 
     async def _claim(self, request: web.Request) -> web.Response:
@@ -414,6 +434,9 @@ class FakeKube:
             raise AssertionError("a link leads out of the volume")
         if not source.exists():
             source.mkdir(parents=True)
+        if not self.mounts_follow_renames and "/ready/" in f"/{mount.get('subPath', '')}":
+            source = source.parent / f"{source.name}-of-smb"  # as if the name was looked up again, and is not there
+            source.mkdir(exist_ok=True)
         flag = ",readonly" if mount.get("readOnly") else ""
         return ["--mount", f"type=bind,source={source},target={mount['mountPath']}{flag}"]
 
@@ -488,6 +511,23 @@ async def docker(*words: str) -> tuple[int, str]:
             await process.wait()
         raise
     return process.returncode or 0, out.decode("utf-8", "replace")
+
+
+def _apply(step: Json, facts: Json) -> None:
+    """Apply a step of a JSON patch to an object's metadata. Raises Refused, as k8s.io/apiserver does it."""
+    place, *path, last = (each.replace("~1", "/").replace("~0", "~") for each in step["path"].split("/")[1:])
+    if place != "metadata":
+        raise AssertionError("only the metadata is patched here")
+    part = facts
+    for name in path:
+        part = part[name]
+    is_wrong = step["op"] in ("test", "remove") and last not in part
+    if is_wrong or (step["op"] == "test" and part[last] != step["value"]):
+        raise Refused(422, "Invalid", "the server rejected our request due to an error in our request")
+    if step["op"] == "remove":
+        del part[last]
+    elif step["op"] == "add":
+        part[last] = step["value"]
 
 
 def _selected(pod: Json, selector: dict[str, str]) -> bool:

@@ -366,7 +366,6 @@ def _kubeconfig(path: Path, user: dict[str, Any], cluster: dict[str, Any]) -> Ku
 @pytest.mark.parametrize(
     ("user", "cluster", "reason"),
     [
-        ({"exec": {"command": "aws"}}, {"server": "https://k"}, "signs in with 'exec'"),
         ({"username": "me"}, {"server": "https://k"}, "signs in with 'username'"),
         ({"token": "t"}, {"server": "ftp://k"}, "server is no URL"),
         ({"token": "t"}, {"server": "https://k", "insecure-skip-tls-verify": True}, "turns the check"),
@@ -389,9 +388,10 @@ def test_a_kubeconfig_with_a_client_certificate(tmp_path: Path) -> None:
         tmp_path / "config", user, {"server": "https://k/", "certificate-authority": certificate.name}
     )
     access = find_access(KubernetesSettings(tmp_path, state=tmp_path, kubernetes=options))
-    assert (access.server, access.namespace, access.read_token()) == ("https://k", "default", "")
-    assert access.tls
-    assert access.tls.cert_store_stats()["x509_ca"] == 1
+    token, tls = access.read()
+    assert (access.server, access.namespace, token) == ("https://k", "default", "")
+    assert tls
+    assert tls.cert_store_stats()["x509_ca"] == 1
 
 
 def test_outside_of_a_cluster_the_fix_is_said(tmp_path: Path) -> None:

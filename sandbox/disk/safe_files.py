@@ -193,7 +193,7 @@ def copy_in(root: Path, rel: str, source: BinaryIO) -> int:
     except SandboxFileError as fault:
         if not isinstance(fault.__cause__, FileNotFoundError):
             raise
-    source.seek(start)  # the folder was replaced just then (`sandbox.kubernetes.slots`)
+    source.seek(start)  # the folder was replaced just then (`sandbox.disk.slots`)
     return _copy_once(root, rel, source)
 
 

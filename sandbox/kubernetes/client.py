@@ -140,10 +140,10 @@ class KubernetesClient:
                         raise ClusterRefused(error.status, f"exec: HTTP {error.status} {error.message}") from error
         raise AssertionError("the second try returns or raises")
 
-    async def allowed(self, verb: str, resource: str) -> bool:
-        """Ask whether this identity may do that in the namespace."""
+    async def allowed(self, verb: str, resource: str, name: str = "") -> bool:
+        """Ask whether this identity may do that in the namespace, with `name` to that one object."""
         kind, _, part = resource.partition("/")
-        wanted = {"namespace": self.access.namespace, "verb": verb, "resource": kind, "subresource": part}
+        wanted = {"namespace": self.access.namespace, "verb": verb, "resource": kind, "subresource": part, "name": name}
         body: Json = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

@@ -33,6 +33,7 @@ from sandbox.base import (
 )
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work
+from sandbox.disk.slots import Slots
 from sandbox.engine_pool import EnginePool
 from sandbox.kubernetes.access import find_access
 from sandbox.kubernetes.client import ClusterRefused, Json, KubernetesClient
@@ -40,7 +41,6 @@ from sandbox.kubernetes.egress import EgressTunnel
 from sandbox.kubernetes.options import KubernetesSettings
 from sandbox.kubernetes.pods import CONFIG_REASONS, IMAGE_REASONS, FollowedPod, PodState, PodWatch
 from sandbox.kubernetes.ready import ReadyPods
-from sandbox.kubernetes.slots import Slots
 from sandbox.kubernetes.spec import (
     CONTAINER,
     INSTANCE_LABEL,
@@ -73,8 +73,8 @@ RIGHTS = (
     *((verb, "pods") for verb in ("create", "get", "list", "watch", "delete")),
     ("get", "pods/exec"),  # for the WebSocket
     ("create", "pods/exec"),  # since Kubernetes 1.35
-    ("get", "persistentvolumeclaims"),
 )
+CLAIM_RIGHT = ("get", "persistentvolumeclaims")  # the one claim
 CONNECTION_LOST = join_lazily(
     LazyText(N_("The connection to the Kubernetes API was lost, and the sandbox with it.")), LazyText(FILES_INTACT)
 )
@@ -172,10 +172,12 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
             raise SandboxUnavailable(N_("No pod can be started: {error}"), error=error) from error
 
     async def _check_rights(self, client: KubernetesClient) -> None:
-        rights = (*RIGHTS, READY_RIGHT) if self._settings.kubernetes.ready_pods else RIGHTS
-        answers = await asyncio.gather(*(client.allowed(verb, resource) for verb, resource in rights))
+        options = self._settings.kubernetes
+        rights = [(*right, "") for right in ((*RIGHTS, READY_RIGHT) if options.ready_pods else RIGHTS)]
+        rights.append((*CLAIM_RIGHT, options.claim))  # a role that names the claim grants nothing without its name
+        answers = await asyncio.gather(*(client.allowed(*right) for right in rights))
         missing = [
-            f"{verb} {resource}" for (verb, resource), allowed in zip(rights, answers, strict=True) if not allowed
+            f"{verb} {resource}" for (verb, resource, _), allowed in zip(rights, answers, strict=True) if not allowed
         ]
         if missing:
             text = N_(

@@ -42,7 +42,7 @@ class FakeKube:
 
     def __init__(self, claims: dict[str, Path], namespace: str = "fawn", tls: ssl.SSLContext | None = None) -> None:
         self.claims, self.namespace, self._tls = claims, namespace, tls
-        self.rights = set(RIGHTS)
+        self.rights, self.named_claims = set(RIGHTS), frozenset(claims)
         self.tokens = {"token-1"}
         self.protocols: tuple[str, ...] = ("v5.channel.k8s.io", "v4.channel.k8s.io")
         self.images = {"fawn-sandbox:test"}
@@ -285,6 +285,8 @@ class FakeKube:
         asked = body["spec"]["resourceAttributes"]
         resource = "/".join(filter(None, (asked["resource"], asked.get("subresource", ""))))
         allowed = (asked["verb"], resource) in self.rights and asked.get("namespace") == self.namespace
+        if resource == "persistentvolumeclaims":  # the role names it (`resourceNames`)
+            allowed = allowed and asked.get("name") in self.named_claims
         return web.json_response(body | {"status": {"allowed": allowed}}, status=201)
 
     async def _exec(self, request: web.Request) -> web.StreamResponse:

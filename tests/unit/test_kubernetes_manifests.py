@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from bot.config.loader import load_config
-from sandbox.kubernetes.provider import READY_RIGHT, RIGHTS
+from sandbox.kubernetes.provider import CLAIM_RIGHT, READY_RIGHT, RIGHTS
 from sandbox.kubernetes.spec import APP, NAME_LABEL
 from tests.fakes.kube_rules import (
     check_names,
@@ -52,7 +52,7 @@ def check_whole(documents: list[Json], folder: Path) -> None:
     kinds = {document["kind"]: document for document in documents}
     rules = kinds["Role"]["rules"]
     granted = {(verb, resource) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
-    assert granted == {*RIGHTS, READY_RIGHT}, "what the provider asks for, and no more"
+    assert granted == {*RIGHTS, READY_RIGHT, CLAIM_RIGHT}, "what the provider asks for, and no more"
     stateful = kinds["StatefulSet"]["spec"]
     assert stateful["replicas"] == 1
     pod = stateful["template"]["spec"]

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.base import FOLDERS
+from sandbox.base import FOLDERS, SandboxFileError
 from sandbox.disk import safe_files
-from sandbox.kubernetes.slots import MAX_ENTRIES, RECORD, STALE_SECONDS, Slots
+from sandbox.disk.slots import MAX_ENTRIES, RECORD, STALE_SECONDS, Slots
 
 ADOPT = """
 import sys
 from pathlib import Path
-from sandbox.kubernetes.slots import Slots
+from sandbox.disk.slots import Slots
 root = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -149,7 +149,7 @@ def test_a_move_that_fails_leaves_all_where_it_was(tmp_path: Path) -> None:
     before = fill(folder, 3)
     slot = slots.make("slot")
     (slot / "outputs").rmdir()  # the last of the three
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(SandboxFileError, match="No such file"):
         slots.adopt("slot", folder)
     assert contents(folder) == before
     slots.discard("slot")

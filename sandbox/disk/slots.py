@@ -19,7 +19,7 @@ from pathlib import Path
 
 import orjson
 
-from sandbox.base import FOLDERS
+from sandbox.base import FOLDERS, SandboxFileError
 from sandbox.disk import safe_files
 
 RECORD = "claim.json"
@@ -43,7 +43,8 @@ class Slots:
     def adopt(self, name: str, folder: Path) -> None:
         """Move what the conversation's folders have into the slot's, and those to their place.
 
-        Raises OSError, BlockingIOError if files are written all the time; then everything is where it was.
+        Raises OSError, BlockingIOError if files are written all the time, SandboxFileError; then everything is where
+        it was.
         """
         slot = self._place / name
         safe_files.make_folders(folder, self._owner)
@@ -52,8 +53,8 @@ class Slots:
             os.fsync(record)
             try:
                 for each in FOLDERS:
-                    _exchange(slot / each, folder / each)
-            except OSError:
+                    _exchange(slot, folder, each)
+            except (OSError, SandboxFileError):
                 self._move_back(slot, folder)
                 os.unlink(slot / RECORD)
                 raise
@@ -62,11 +63,12 @@ class Slots:
 
     @staticmethod
     def fits(folder: Path) -> bool:
-        """Return whether so little is in a conversation's folders that moving it is fast."""
+        """Return whether so little is in a conversation's folders that moving it is fast. Raises SandboxFileError."""
         room = MAX_ENTRIES
         for each in FOLDERS:
-            with contextlib.suppress(FileNotFoundError), os.scandir(folder / each) as entries:
-                room -= sum(1 for _ in itertools.islice(entries, room + 1))
+            if (folder / each).is_dir():
+                with safe_files.open_below(folder, each) as place, os.scandir(place) as entries:
+                    room -= sum(1 for _ in itertools.islice(entries, room + 1))
         return room >= 0
 
     def discard(self, name: str) -> None:
@@ -127,33 +129,33 @@ class Slots:
             if not (slot / each).is_dir():
                 continue  # it is in its place
             (folder / each).mkdir(mode=0o700, exist_ok=True)
-            for entry in os.listdir(slot / each):
-                name = entry
-                if os.path.lexists(folder / each / entry):
-                    name = safe_files.free_name(folder / each, entry)
-                os.rename(slot / each / entry, folder / each / name)
+            with safe_files.open_below(slot, each) as source, safe_files.open_below(folder, each) as place:
+                for entry in os.listdir(source):
+                    name = safe_files.free_name(folder / each, entry) if entry in os.listdir(place) else entry
+                    os.rename(entry, name, src_dir_fd=source, dst_dir_fd=place)
 
 
-def _exchange(new: Path, place: Path) -> None:
-    """Move the entries of `place` into `new`, and `new` to `place`, which is there all the time.
+def _exchange(slot: Path, folder: Path, each: str) -> None:
+    """Move the entries of a folder into that of the slot, and this one to its place, where one is all the time.
 
     A file that is being written has a draft, which is waited for: its writer renames it.
     """
     patience = time.monotonic() + DRAFT_SECONDS
-    while time.monotonic() < patience + DRAFT_SECONDS:
-        try:
-            os.rename(new, place)  # onto an empty folder only
-            return
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        waits = False
-        for entry in os.listdir(place):  # again, if one was written meanwhile
-            if entry.endswith(safe_files.DRAFT_SUFFIX) and time.monotonic() < patience:
-                waits = True
-                continue
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(place / entry, new / entry)
-        if waits:
-            time.sleep(0.005)
+    with safe_files.open_below(slot, each) as new, safe_files.open_below(folder, each) as place:
+        while time.monotonic() < patience + DRAFT_SECONDS:
+            try:
+                os.rename(slot / each, folder / each)  # onto an empty folder only
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            waits = False
+            for entry in os.listdir(place):  # again, if one was written meanwhile
+                if entry.endswith(safe_files.DRAFT_SUFFIX) and time.monotonic() < patience:
+                    waits = True
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(entry, entry, src_dir_fd=place, dst_dir_fd=new)
+            if waits:
+                time.sleep(0.005)
     raise BlockingIOError(errno.EAGAIN, "files are written all the time")

@@ -61,6 +61,7 @@ class WhatsAppChannel(PlatformChannel):
 
     name = NAME
     account_seconds = 600.0  # between two questions whether the platform answers
+    record_seconds = 2.0  # a report of a failure may come before the post is recorded
     limits = ChannelLimits(MAX_CHUNK_CHARS, DOCUMENT_BYTES, DOCUMENT_BYTES, mentions=False)
 
     def __init__(self, settings: WhatsAppSettings) -> None:
@@ -143,6 +144,7 @@ class WhatsAppChannel(PlatformChannel):
                 self._reported[status.mark] = status.message
             return None
         log.error("whatsapp.failed message=%s code=%d reason=%s", status.message, status.code, status.reason)
+        await asyncio.sleep(self.record_seconds)
         if status.code == WINDOW_OVER:
             await self.windows.close(status.person)
         return undelivered(status, self._settings.phone_number_id)

@@ -26,8 +26,8 @@ def server_of(service: AllPlatforms) -> FakeWhatsApp:
     return rig.server
 
 
-def has_tried(server: FakeWhatsApp, before: int) -> bool:
-    return len(server.calls_of("post")) > before
+def has_looked(service: AllPlatforms, before: int) -> bool:
+    return service.log().count("outbox.later") > before
 
 
 async def test_what_is_written_while_the_service_is_down_is_answered_once(tmp_path: Path) -> None:
@@ -71,11 +71,11 @@ async def test_a_person_is_asked_to_write_once_also_over_restarts(tmp_path: Path
         server.heard[JANE] = time.time() - DAY - 10
         await service.shows("whatsapp", "[fawn_answer_waits]", seconds=40)
         for _restart in range(2):
-            refused = len(server.calls_of("post"))
+            refused, looked = len(server.calls_of("post")), service.log().count("outbox.later")
             await service.kill()
             await service.start()
-            await until(partial(has_tried, server, refused), 40, "another try")
-            await service.shows("whatsapp", "[fawn_answer_waits]")
+            await until(partial(has_looked, service, looked), 40, "another look")
+            assert len(server.calls_of("post")) == refused, "what Meta refused is known"
         server.send("here I am")
         await service.shows("whatsapp", "late answer", seconds=40)
         await service.quiet()
@@ -87,8 +87,11 @@ async def test_an_answer_that_meta_took_in_a_closed_window_waits_for_the_person(
         server = server_of(service)
         server.send(ask(text="late answer", delay_ms=1500))
         await until(lambda: server.reads, 20, "the read mark")
-        server.late = server.reports = True
+        server.late, server.held = True, []
         server.heard[JANE] = time.time() - DAY - 10
+        await until(lambda: server.held, 40, "the answer")
+        await service.quiet()
+        server.report_failures()
         await until(lambda: "outbox.again" in service.log(), 40, "the report")
         await service.kill()
         await service.start()
@@ -106,9 +109,12 @@ async def test_operators_hear_of_an_answer_that_meta_took_and_did_not_deliver(tm
         server = server_of(service)
         service.telegram.send(ask(text="Hello boss."))
         await service.telegram.wait(42, "Hello boss.", seconds=20)
-        server.reports, server.failing = True, UNDELIVERABLE
+        server.held, server.failing = [], UNDELIVERABLE
         for number in (1, 2):
             server.send(ask(text=f"answer {number}"))
+            await until(lambda: server.held, 40, "the answer")
+            await service.quiet()
+            server.report_failures()
             await until(lambda n=number: dead(service) == n, 40, "the report")  # type: ignore[misc]  # lambda
         told = await service.telegram.wait(42, "did not deliver what I wrote", seconds=20)
         assert "Message Undeliverable. (131026)" in told.text

@@ -145,6 +145,7 @@ class FakeWhatsApp(LocalServer):
         self.limits = False  # whether messages to a person are counted
         self.late = False  # whether a closed window is said by a webhook only
         self.failing = 0  # the code with which messages fail that the API took
+        self.held: list[Json] | None = None  # reports of failures until `report_failures`, or None to send them at once
         self.pieces = False  # whether its answers come in two packets
         self.reports = True  # whether it says what became of messages
         self._last = b""
@@ -372,7 +373,15 @@ class FakeWhatsApp(LocalServer):
         if fails:
             title, details = FAILURES[fails]
             status["errors"] = [{"code": fails, "title": title, "error_data": {"details": details}}]
-        if self.reports:
+        if fails and self.held is not None:
+            self.held.append(status)
+        elif self.reports:
+            self.post(statuses=[status])
+
+    def report_failures(self) -> None:
+        """Report the failures that were held back."""
+        held, self.held = self.held or [], []
+        for status in held:
             self.post(statuses=[status])
 
     def message(self, kind: str, content: Json, sender: str = JANE, **more: Any) -> str:

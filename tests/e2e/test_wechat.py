@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.model import FakeModel
+from tests.fakes.push import serve_push
 from tests.fakes.server import until
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.wechat import JANE, FakeWeChat
@@ -105,3 +106,31 @@ async def test_each_message_is_answered_once_through_kills(tmp_path: Path) -> No
         figures = await KillRun(service, Plan(kills=3, life=(1.0, 3.0), unborn=0, talkers=1, gateway=0.5)).run()
         assert not figures.faults, f"{figures}\n" + "\n".join(figures.faults)
         assert figures.answered >= 3
+
+
+async def test_an_operator_who_has_only_wechat_gets_a_push_when_its_login_ends(tmp_path: Path) -> None:
+    """What is said in WeChat does not arrive then; a restart pushes it to nobody again."""
+    async with serve_push("key7") as servers:
+        more: dict[str, Any] = {
+            "push": {"bark_servers": [servers.base_url], "private_addresses": True},
+            "channels": {"wechat": {"access": {"open": True, "operators": [JANE]}}},
+        }
+        async with AllPlatforms.open(tmp_path, "wechat", **more) as service:
+            rig = service.rigs["wechat"]
+            assert isinstance(rig, WeChatRig)
+            rig.mutter(f"/notify bark {servers.base_url}/key7")
+            await service.shows("wechat", "Pings go to your Bark.")
+            await service.quiet()
+            before = len(rig.server.calls_of("post"))
+            rig.server.login(JANE)  # a scan elsewhere
+            await until(lambda: servers.shown, 60, "the push")
+            [pushed] = servers.shown.values()
+            assert "signed out of wechat" in str(pushed)
+            assert "fawn setup wechat" in str(pushed)
+            await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='push'"), 20, "the record of it")
+            downs = service.log().count("wechat.down")
+            await service.kill()
+            await service.spawn("run", "--config", "config.yaml")
+            await until(lambda: service.log().count("wechat.down") > downs, 40, "the same after a restart")
+            assert servers.attempts == 1
+            assert len(rig.server.calls_of("post")) == before

@@ -19,6 +19,7 @@ from bot.features import FEATURES, gather_personal, gather_waits
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
 from bot.journey.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
+from bot.journey.turn_news import TurnNews
 from bot.journey.turn_runner import TurnRunner
 from bot.reload import ConfigReloader
 from bot.rights.rates import ToolAndMessageRates
@@ -110,6 +111,7 @@ class Engine:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.scheduler.serve(turns), name="scheduler")
                 group.create_task(jobs.serve(), name="jobs")
+                group.create_task(TurnNews(store, self.scheduler).serve(), name="turn news")
                 for name, loop in ((name, loop) for part in parts for name, loop in part.loops.items()):
                     group.create_task(loop(), name=name)
                 for name, loop in ((name, loop) for part in parts for name, loop in part.single.items()):

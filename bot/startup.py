@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FOLLOW_SECONDS = 5.0  # between two looks for languages that were chosen at other processes
 AWAY_SECONDS = 2.0  # between two tries to reach a database
 
 
@@ -138,6 +139,14 @@ async def use_languages(store: Database, current: Current) -> None:
     """Speak the languages that people and chats have chosen."""
     current.languages.replace(await store.run(read_chosen))
     use_chosen_languages(current.languages.find)
+
+
+async def follow_languages(store: Database, current: Current, seconds: float = FOLLOW_SECONDS) -> None:
+    """Take over what people choose at other processes, until cancelled. A process that works alone need not."""
+    while store.is_shared:
+        await asyncio.sleep(seconds)
+        with suppress(StorageError):  # the next look has them
+            current.languages.replace(await store.run(read_chosen, durable=False))
 
 
 async def keep_reserve(store: Database) -> None:

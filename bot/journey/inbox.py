@@ -127,7 +127,7 @@ class Inbox:
         self._current = current
         self._turns = turns
         self._reception = reception
-        self._rates = ToolAndMessageRates(current)
+        self._rates = ToolAndMessageRates(current, is_shared=store.is_shared)
         self._reasons: dict[str, str] = {}  # key → why its event is ignored, until that is logged
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from agent.blocks import Notice
 from agent.messages import Message, Thread
@@ -58,6 +58,16 @@ class Scheduler:
     def running_turns(self) -> Sequence[RunningTurn]:
         """The turns in progress."""
         return tuple(self._live.values())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are turns in progress, or replies that say that they wait."""
+        return bool(self._live or self._queued)
+
+    async def leave_queue(self, conversations: Collection[str]) -> None:
+        """Close the replies that say that these conversations wait: another process works in them now."""
+        for key in [each for each in self._queued if each in conversations]:
+            await self._queued.pop(key).close()
 
     def follow(self, follower: Callable[[RunningTurn], None]) -> None:
         """Call `follower` with each turn that begins."""

@@ -1,7 +1,8 @@
 """Rate limits of people, chats and tools.
 
 The counts are in memory. After a start, and when the limits change, they are read once from rows that exist anyway: the
-messages from the inbox, the tool calls from the audit.
+messages from the inbox, the tool calls from the audit. Where several processes share a database, those of messages are
+read again after a second, and those of tools are each process's own.
 """
 
 from __future__ import annotations
@@ -72,8 +73,12 @@ class ToolAndMessageRates:
     A use with a key counts once: the transaction that took it may be undone, and come again.
     """
 
-    def __init__(self, current: Current) -> None:
+    SHARED_SECONDS = 1.0  # for which a process that is not alone relies on what it has counted
+
+    def __init__(self, current: Current, *, is_shared: bool = False) -> None:
         self._current = current
+        self._is_shared = is_shared
+        self._read_at = 0.0  # the messages
         self._times: dict[str, deque[float]] = {}
         self._taken: dict[str, float] = {}  # keys of uses → when
         self._forgotten: dict[str, list[float]] = {}  # digest → the uses of who was forgotten
@@ -84,9 +89,12 @@ class ToolAndMessageRates:
 
         `begins_work` says whether a command counts.
         """
+        if self._is_shared and abs(now - self._read_at) >= self.SHARED_SECONDS:
+            self._read_for.pop(MESSAGE_SCOPES, None)
         since = self._begin_reading(now, *MESSAGE_SCOPES)
         if since is None:
             return
+        self._read_at = now
         self._forgotten.clear()
         for forgotten in read_forgotten_uses(execute, since, row):
             for digest in (forgotten.author, forgotten.chat):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agent.messages import Thread
 from bot.storage.database import Execute, Row
-from bot.storage.dialect import EXTRA, FOR_SHARE, FOR_UPDATE
+from bot.storage.dialect import EXTRA, FOR_SHARE, FOR_UPDATE, SKIP_LOCKED
 from bot.storage.inbox import KEPT, OPEN
 from bot.storage.replicas import DEAD_OWNER, HOST, LIVES_ELSEWHERE
 from bot.storage.rows import insert_row, read_row, read_rows
@@ -48,6 +48,7 @@ _WHAT_PENDS = (
 # Before what pends is counted: what its holder has stored is then seen, and whoever stores more counts after it.
 _LOCK = f"{EXTRA}SELECT 1 FROM conversations WHERE key=:key{FOR_UPDATE}"
 _OWN = f"owner=:owner, host={HOST}, fence=fence+1"
+_LOCK_QUEUE = f"{EXTRA}SELECT pg_advisory_xact_lock(1178686323)"
 _INTERRUPT = (
     "UPDATE conversations SET owner=NULL,"
     f" state=CASE state WHEN '{ConversationState.IDLE}' THEN '{ConversationState.DIRTY}' ELSE state END"
@@ -261,13 +262,23 @@ def claimable_conversations(execute: Execute, owner: str, now: float, latest: fl
 
 
 def queueable_conversations(execute: Execute, now: float, latest: float, limit: int) -> list[ConversationRow]:
-    """Return the claimable conversations that have neither a run nor an open question."""
+    """Return the claimable conversations that have neither a run nor an open question.
+
+    Other processes leave them out until this transaction ends, and one at a time looks.
+    """
+    execute(_LOCK_QUEUE, {})
     sql = (
         f"SELECT * FROM conversations WHERE {_READY_NOW} AND state<>'{ConversationState.WAITING}'"
         f" AND NOT EXISTS (SELECT 1 FROM runs WHERE conversation=conversations.key AND {OPEN_RUN})"
-        " ORDER BY ready LIMIT :limit"
+        f" ORDER BY ready LIMIT :limit{SKIP_LOCKED}"
     )
     return read_rows(execute, ConversationRow, sql, now=now, latest=latest, limit=limit)
+
+
+def claimed_by_others(execute: Execute, owner: str) -> set[str]:
+    """Return the conversations that other processes work in."""
+    rows = execute("SELECT key FROM conversations WHERE owner IS NOT NULL AND owner<>:owner", {"owner": owner})
+    return {str(row["key"]) for row in rows}
 
 
 def claim_conversation(execute: Execute, key: str, owner: str) -> ConversationRow | None:

@@ -16,6 +16,7 @@ from bot.storage.states import InboxState, RunState
 from bot.storage.uses import FORGOTTEN, forgotten_name
 
 IGNORED_KIND, UNREADABLE_KIND = "passed", "unreadable"  # of rows that are no message for the bot
+MAX_NEWS = 500  # rows that are shown to turns at once
 KEPT = "kept"  # the error of a row that is read once no question is open
 OPEN = f"state={InboxState.NEW} AND kind IN ('{Kind.CHAT}', '{Kind.CLICK}')"  # a turn must still answer them
 
@@ -220,6 +221,15 @@ def pending_rows(execute: Execute, conversation: str, limit: int) -> list[InboxR
     """Return the open rows that no run has taken."""
     sql = f"SELECT * FROM inbox WHERE conversation=:conversation AND run IS NULL AND {OPEN} ORDER BY id LIMIT :limit"
     return read_rows(execute, InboxRow, sql, conversation=conversation, limit=limit)
+
+
+def untaken_rows(execute: Execute, owner: str) -> list[InboxRow]:
+    """Return the open rows that no run has taken, of the conversations that a process works in."""
+    sql = (
+        "SELECT * FROM inbox WHERE conversation IN (SELECT key FROM conversations WHERE owner=:owner AND pending>0)"
+        f" AND run IS NULL AND {OPEN} ORDER BY id LIMIT {MAX_NEWS}"
+    )
+    return read_rows(execute, InboxRow, sql, owner=owner)
 
 
 def steering_rows(execute: Execute, conversation: str, run: int, limit: int) -> list[InboxRow]:

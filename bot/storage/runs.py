@@ -171,6 +171,15 @@ def request_stop(execute: Execute, run: int, by: str) -> None:
     execute("UPDATE runs SET stop_by=:by WHERE id=:run", {"run": run, "by": by})
 
 
+def stopped_runs(execute: Execute, owner: str) -> list[RunRow]:
+    """Return the open runs of a process that are to stop."""
+    sql = (
+        "SELECT * FROM runs WHERE conversation IN (SELECT key FROM conversations WHERE owner=:owner)"
+        f" AND {OPEN_RUN} AND stop_by<>''"
+    )
+    return read_rows(execute, RunRow, sql, owner=owner)
+
+
 def stoppable_runs(execute: Execute, thread: Thread) -> list[RunRow]:
     """Return the open runs of an address, also of its older conversations, that are not stopped yet."""
     sql = (

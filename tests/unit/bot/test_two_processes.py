@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -15,17 +17,21 @@ from bot.journey import questions
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import question_columns
 from bot.schedules.firing import fire_due
+from bot.startup import follow_languages
 from bot.storage import conversations, grants
 from bot.storage import questions as stored_questions
 from bot.storage.database import Database, Execute
 from bot.storage.inbox import pending_commands
+from bot.storage.languages import choose_language
 from bot.storage.migrate import migrate_database
+from tests.fakes.server import until
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.postgres import database_of, need_postgres
 from tests.support.postgres_sessions import beside, session
 from tests.support.reception import command_runner, command_service, open_inbox
 from tests.support.schedule_rows import add_schedule
+from tests.unit.bot.test_replicas import opened, register
 
 HOME = Thread("telegram", "1", "42")
 NEW = Message(
@@ -40,6 +46,15 @@ APPROVE = Approve("a", "May I?", call="bash", grant=Grant("bash", "make deploy")
 def url(tmp_path: Path) -> str:
     need_postgres()
     return database_of(tmp_path)
+
+
+@pytest.fixture
+async def pair(url: str) -> AsyncIterator[tuple[Database, Database]]:
+    async with AsyncExitStack() as stack:
+        one, two = [await stack.enter_async_context(opened(url)) for _ in range(2)]
+        await register(one)
+        await register(two)
+        yield one, two
 
 
 # ------------------------------------------------------------ commands
@@ -90,6 +105,17 @@ async def test_a_schedule_that_another_process_fires_is_left_to_it(url: str) -> 
     assert await asyncio.to_thread(beside, url, *fires) == (1, 0)
     with session(url) as one:
         assert len(one.execute("SELECT 1 FROM outbox")) == 1  # it was paused, and that was said
+
+
+# ------------------------------------------------------------ languages
+
+
+async def test_a_language_that_is_chosen_at_another_process_is_followed(pair: tuple[Database, Database]) -> None:
+    following = asyncio.create_task(follow_languages(pair[0], CURRENT, 0.05))
+    await pair[1].run(lambda execute: choose_language(execute, HOME, "42", "zh"))
+    await until(lambda: CURRENT.languages.find(HOME, "42") == "zh", 10, "the choice")
+    following.cancel()
+    await asyncio.wait([following])
 
 
 # ------------------------------------------------------------ answers

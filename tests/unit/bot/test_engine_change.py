@@ -69,6 +69,9 @@ async def test_there_and_back_every_row_is_the_same(config: Config) -> None:
     }
     assert dict(after["sqlite_sequence"]) == dict(before["sqlite_sequence"])
     assert len(after["audit"]) == len(before["audit"]) + 2
+    with closing(sqlite3.connect(file_of(config))) as connection:
+        blank = connection.execute("SELECT id FROM inbox WHERE payload=''").fetchall()
+    assert blank == [(1,)], "the words of somebody who is forgotten are a text, as statements compare them"
     assert sorted(each.name for each in config.data_dir.iterdir()) == ["fawn.db", "old.db"]
 
 

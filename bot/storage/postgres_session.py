@@ -34,6 +34,10 @@ STATEMENT_ERRORS = (
     psycopg.DataError,
     psycopg.NotSupportedError,
 )
+NOTICE_LOSS = (  # by the server, which would keep the lock of a machine that lost its power for two hours
+    f"SET tcp_keepalives_idle={LOST_SECONDS // 3}; SET tcp_keepalives_interval={LOST_SECONDS // 3};"
+    f" SET tcp_keepalives_count=2; SET tcp_user_timeout={LOST_SECONDS * 1000}"
+)
 _PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<!:):([A-Za-z_]\w*)")
 
 
@@ -143,11 +147,12 @@ def reading(target: Target, *, snapshot: bool) -> Iterator[Execute]:
         def execute(sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
             if snapshot:
                 return execute_on(connection, sql, values)
-            connection.execute(beginning)
+            execute_on(connection, beginning, {})
             try:
                 return execute_on(connection, sql, values)
             finally:
-                connection.rollback()
+                if not connection.closed:  # the server may have ended meanwhile
+                    connection.rollback()
 
         yield execute
 
@@ -190,7 +195,7 @@ def own_database(connection: psycopg.Connection[NamedRow], patience: float, *, s
     `shared`: with others that share it, but with none that wants it alone. Raises DatabaseInUse, after some seconds of
     waiting.
     """
-    connection.execute(f"SET lock_timeout={max(patience, 0.001) * 1000:.0f}")
+    connection.execute(f"SET lock_timeout={max(patience, 0.001) * 1000:.0f}; {NOTICE_LOSS}")
     try:
         if shared:
             connection.execute(f"SELECT pg_advisory_lock_shared({OWNER_LOCK})")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from bot.storage.database import DatabaseAway, Execute, StorageError
 from bot.storage.migrate import VERSIONS_DIR, DatabaseFault, NewerSchema, head_revision
 from tests.fakes.server import until
 from tests.support.engines import need
+from tests.support.ports import free_port
 from tests.support.postgres import (
     SETTINGS,
     PostgresServer,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from bot.storage.postgres import PostgresDatabase
 
 ROOT = Path(__file__).parents[3]
+TCP_REPAIR = 19  # linux/tcp.h; Python does not name it
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
 
 
@@ -165,7 +168,9 @@ async def test_a_start_that_loses_its_connection_tries_again_with_one_database(
 # ------------------------------------------------------------ a server that ends, or is not there
 
 
-async def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
+async def test_a_server_that_restarts_is_waited_for() -> None:
+    from bot.storage.postgres_session import reading
+
     with postgres_server() as server:
         sql_on_server(server, "CREATE DATABASE fawn")
         store = opened(server.url.format("fawn"), away_seconds=1.0)
@@ -185,6 +190,10 @@ async def test_a_server_that_restarts_is_waited_for(tmp_path: Path) -> None:
             server.start()
             await waiting
             assert await store.run(threads) == ["after", "before", "waited"]
+        with reading(server.url.format("fawn"), snapshot=False) as execute:
+            server.stop()
+            with pytest.raises(StorageError):
+                threads(execute)
 
 
 async def test_a_server_that_is_away_is_told_from_one_that_refuses(url: str) -> None:
@@ -195,6 +204,22 @@ async def test_a_server_that_is_away_is_told_from_one_that_refuses(url: str) -> 
         async with opened(url.replace("@/t", "@/no")):
             pass
     assert type(caught.value) is StorageError
+
+
+async def test_a_machine_that_vanished_keeps_the_database_for_some_seconds_only() -> None:
+    from bot.storage.postgres_session import connect, own_database
+
+    need("" if os.geteuid() == 0 else "Only root ends a connection without a word")
+    with postgres_server(f"{SETTINGS} listen_addresses=127.0.0.1 port={(port := free_port())}"):
+        url = f"postgresql://fawn@127.0.0.1:{port}/postgres"
+        gone = connect(url)
+        own_database(gone, 1.0)
+        with socket.socket(fileno=os.dup(gone.pgconn.socket)) as way:  # its end is not sent, as where power is lost
+            way.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)  # else the server asks for that at once
+            way.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+        gone.close()
+        with closing(connect(url)) as heir:
+            await asyncio.to_thread(own_database, heir, 20.0)
 
 
 # ------------------------------------------------------------ databases that do not fit

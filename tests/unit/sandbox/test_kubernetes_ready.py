@@ -11,8 +11,12 @@ import pytest
 from sandbox.base import OUTPUTS, UPLOADS, WORKSPACE, SandboxGone, SandboxUnavailable, ShellCommand
 from sandbox.kubernetes.provider import KubernetesProvider
 from sandbox.kubernetes.spec import KEY_LABEL, POOL_LABEL, READY, claim_patch, key_label
+from sandbox.network.requests import EgressRequest
+from sandbox.network.rules import NetworkRules
+from sandbox.network.service import EgressService
 from tests.fakes.kube import FakeKube
 from tests.support.cluster import kubernetes_provider, kubernetes_settings
+from tests.support.outside_world import HOST, Names, Outside, hosts
 
 Cluster = tuple[KubernetesProvider, FakeKube]
 
@@ -209,6 +213,27 @@ async def test_a_cancelled_claim_leaves_no_pod(cluster: Cluster, tmp_path: Path)
     assert name not in kube.pods
     await provider.close()
     assert kube.pods == {}
+
+
+async def test_a_claimed_pod_has_the_way_out_of_its_conversation(tmp_path: Path) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def report(key: str, request: EgressRequest) -> None:
+        asked.append((key, request.host))
+
+    async with Outside(tmp_path) as outside:
+        rules = NetworkRules("allowlist", hosts(outside.http))
+        egress = EgressService(rules, tmp_path / "egress", Names(), report)
+        pods = kubernetes_provider(tmp_path, egress, network=rules, options={"ready_pods": 2})
+        async with pods as (provider, kube):
+            names = await until_ready(provider, kube, 2)
+            url = f"http://{HOST}:{outside.http}/hello"
+            fetch = ShellCommand(f"python3 -c 'import urllib.request as u; print(u.urlopen(\"{url}\").read())'")
+            for key in ("a", "b"):
+                async with provider.acquire(key, tmp_path / key) as sandbox:
+                    assert "hello" in (await sandbox.run(fetch)).output
+            assert {kube.pods[name]["metadata"]["annotations"]["fawn/key"] for name in names} == {"a", "b"}
+    assert asked == [("a", HOST), ("b", HOST)]
 
 
 async def _acquire(provider: KubernetesProvider, folder: Path) -> None:

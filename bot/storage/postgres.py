@@ -44,9 +44,9 @@ from bot.storage.postgres_session import (
     Target,
     check_direct,
     connect,
-    execute_on,
     own_database,
 )
+from bot.storage.postgres_statements import Statements
 from bot.storage.postgres_wake_ups import WakeUps
 from bot.storage.wake_ups import Written
 
@@ -236,6 +236,7 @@ class PostgresConnection:
     ) -> None:
         self._next_batch = next_batch
         self._connection, self._keeper = sessions
+        self._statements = Statements(self._connection, keeps=self._keeper is None)
         self._standing = StandingCache()
         self._written: set[Mark] = set()  # by the present transaction
         self._begin = f"BEGIN; SET LOCAL lock_timeout={lock_seconds * 1000:.0f}"
@@ -271,7 +272,7 @@ class PostgresConnection:
         try:
             self._written.clear()
             self._standing.clear()
-            self._connection.execute(
+            self._statements.control(
                 self._begin if batch.durable else f"{self._begin}; SET LOCAL synchronous_commit=off"
             )
             self._check_owner()
@@ -281,6 +282,7 @@ class PostgresConnection:
             raise
         except BaseException as error:  # lost, locked, full: every caller gets an answer
             batch.fail(error)
+            self._statements.forget_parts()
             if self._connection.closed:
                 raise DatabaseAway(str(error).strip()) from error
             self._connection.rollback()
@@ -289,14 +291,14 @@ class PostgresConnection:
 
     def _end(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
         """Commit. Raises CommitUnknown if the connection is lost before the answer."""
-        asked = self._connection.execute("SELECT CAST(pg_current_xact_id_if_assigned() AS text)").fetchone()
+        [asked] = self._statements.execute("SELECT CAST(pg_current_xact_id_if_assigned() AS text)")
         written = frozenset(self._written)
         try:
-            self._connection.execute("COMMIT")
+            self._statements.control("COMMIT")
         except psycopg.Error as error:
             if not self._connection.closed:
                 raise
-            raise CommitUnknown((asked and asked[0]) or "", outcomes, written, str(error).strip()) from error
+            raise CommitUnknown(asked[0] or "", outcomes, written, str(error).strip()) from error
         batch.outcomes, batch.written = outcomes, written
 
     def _check_owner(self) -> None:
@@ -319,25 +321,25 @@ class PostgresConnection:
     def _run_unit(self, work: Work, *, alone: bool) -> Outcome:
         """Run one unit of work. Raises what concerns the whole batch; returns an error of `work` itself."""
         if not alone:
-            self._connection.execute("SAVEPOINT work")
+            self._statements.control("SAVEPOINT work")
         before = frozenset(self._written)
         try:
             value = work(self._execute)
-            if self._connection.info.transaction_status is not TransactionStatus.INTRANS:
+            if self._connection.pgconn.transaction_status != TransactionStatus.INTRANS:
                 raise StorageError("the transaction was rolled back")
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001 — a caller's own error is handed back to that caller
             self._written &= before
             self._standing.clear()
-            self._connection.execute(f"ROLLBACK; {self._begin}" if alone else "ROLLBACK TO work; RELEASE work")
+            self._statements.control(f"ROLLBACK; {self._begin}" if alone else "ROLLBACK TO work; RELEASE work")
             return None, error
         if not alone:
-            self._connection.execute("RELEASE work")
+            self._statements.control("RELEASE work")
         return value, None
 
     def _execute(self, sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
-        return self._standing.execute(partial(execute_on, self._connection), sql, values)
+        return self._standing.execute(self._statements.execute, sql, values)
 
     def _take_notice(self, notice: psycopg.errors.Diagnostic) -> None:
         text = notice.message_primary or ""

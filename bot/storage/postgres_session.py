@@ -1,7 +1,7 @@
 """Connect to PostgreSQL and run statements there, with rows and values as SQLite has them.
 
-Statements are spelled by `dialect.py`. Values are put into them here, not by the server: nothing needs a type that only
-the server knows, and no prepared statement outlives its transaction, which poolers do not allow.
+Statements are spelled by `dialect.py`. What is run once has its values put into the statement here; the units of work
+of a service go through `postgres_statements.py`.
 """
 
 from __future__ import annotations
@@ -162,12 +162,17 @@ def execute_on(connection: psycopg.Connection[NamedRow], sql: str, values: Mappi
     try:
         cursor = connection.execute(translate(sql), {name: _clean(value) for name, value in values.items()})
         return cursor.fetchall() if cursor.description else ()
-    except STATEMENT_ERRORS as error:
-        raise StatementError(str(error)) from error
     except psycopg.Error as error:
-        if isinstance(error, psycopg.ProgrammingError) and not error.sqlstate:  # psycopg's own: a value is missing
-            raise StatementError(str(error)) from error
-        raise StorageError(str(error)) from error  # also a table that is not there, as on SQLite
+        raise own_error(error) from error
+
+
+def own_error(error: psycopg.Error) -> StatementError | StorageError:
+    """Return an error of a statement as `Execute` promises it."""
+    if isinstance(error, psycopg.ProgrammingError) and not error.sqlstate:  # psycopg's own: a value is missing
+        return StatementError(str(error))
+    if isinstance(error, STATEMENT_ERRORS):
+        return StatementError(str(error))
+    return StorageError(str(error))  # also a table that is not there, as on SQLite
 
 
 class PoolerFound(DatabaseFault):

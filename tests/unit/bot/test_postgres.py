@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from bot.storage import audit, budgets, conversations, forgetting, inbox, jobs, 
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.budgets import CallHold, CounterKey
 from bot.storage.data_lock import DatabaseInUse
-from bot.storage.database import Database, Execute, StatementError, StorageError
+from bot.storage.database import Database, Execute, StatementError, StorageError, savepoint
 from bot.storage.dialect import MERGE_PAGES
 from bot.storage.migrate import NewerSchema
-from tests.support.postgres import database_of, need_postgres
+from tests.support.postgres import database_of, need_postgres, sql_on_server
 from tests.support.postgres_sessions import beside, session
 
 THREAD = Thread("telegram", "1", "42")
@@ -252,3 +253,87 @@ async def test_what_a_person_said_is_deleted_in_steps_by_where_it_is_stored(prep
         assert [forgetting._delete_entries(one.execute, values, private=False) for _ in range(3)] == [2, 1, 0]
         assert len(one.execute("SELECT 1 FROM transcript")) == 2
         one.execute(f"INSERT INTO memory_index{MERGE_PAGES}", {"pages": 1})
+
+
+# ------------------------------------------------------------ prepared statements
+
+
+def kept_plans(execute: Execute) -> list[str]:
+    return [row["statement"] for row in execute("SELECT statement FROM pg_prepared_statements", {})]
+
+
+async def test_what_comes_often_is_planned_once_and_no_more_of_it_kept_than_the_server_should(url: str) -> None:
+    from bot.storage.postgres_statements import MAX_PREPARED, PREPARED_FROM
+
+    def ask(execute: Execute, name: str, times: int) -> None:
+        for _ in range(times):
+            assert [row[name] for row in execute(f"SELECT :value AS {name}", {"value": 1})] == [1]
+
+    async with opened(url) as store:
+        await store.run(partial(ask, name="rare", times=PREPARED_FROM - 1))
+        await store.run(partial(ask, name="often", times=PREPARED_FROM))
+        kept = await store.run(kept_plans)
+        assert [each for each in kept if "rare" in each] == []
+        assert [each for each in kept if "often" in each] == ["SELECT $1 AS often"]
+        for number in range(MAX_PREPARED):
+            await store.run(partial(ask, name=f"column{number}", times=PREPARED_FROM))
+        kept = await store.run(kept_plans)
+        assert len(kept) == MAX_PREPARED
+        assert [each for each in kept if "often" in each] == []
+        await store.run(partial(ask, name="often", times=PREPARED_FROM))
+
+
+async def test_values_come_back_as_they_were_with_and_without_a_plan(url: str) -> None:
+    values = {"text": "ü'\"\\{}\n%s $1 :x", "data": b"\0\xff'", "whole": 2**62, "part": 0.1, "none": None}
+    make = "CREATE TABLE kept (text TEXT, data BYTEA, whole BIGINT, part DOUBLE PRECISION, none TEXT, texts TEXT[])"
+    texts = ["a", 'b "c" \\', "d,e", "", "NULL"]
+
+    def insert_them(execute: Execute) -> list[dict[str, Any]]:
+        sql = "INSERT INTO kept VALUES (:text, :data, :whole, :part, :none, :texts) RETURNING *"
+        return [dict(execute(sql, {**values, "texts": texts})[0]) for _ in range(5)]
+
+    async with opened(url) as store:
+        await store.run(lambda execute: execute(make, {}))
+        assert await store.run(insert_them) == [{**values, "texts": texts}] * 5
+
+
+async def test_tables_that_another_process_changes_are_read_again(url: str) -> None:
+    """A plan returns the columns that there were."""
+
+    def look(execute: Execute) -> list[str]:
+        return [*execute("SELECT * FROM addresses", {})[0].keys()]
+
+    async with opened(url) as store:
+        await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
+        for _ in range(5):
+            columns = await store.run(look)
+        await asyncio.to_thread(sql_on_server, url, "ALTER TABLE addresses ADD COLUMN colour TEXT")
+        with pytest.raises(StorageError, match="cached plan"):  # to be tried again
+            await store.run(look)
+        assert await store.run(look) == [*columns, "colour"]
+
+
+async def test_the_audit_stays_locked_after_a_part_that_was_undone(url: str) -> None:
+    def locks(execute: Execute) -> int:
+        return len(execute("SELECT 1 FROM pg_locks WHERE locktype='advisory' AND granted AND objid=1178686318", {}))
+
+    def work(execute: Execute) -> list[int]:
+        found = [locks(execute)]
+        with suppress(ZeroDivisionError), savepoint(execute, "part"):
+            audit.record(execute, AuditEvent(AuditKind.COMMAND))
+            found.append(locks(execute))
+            raise ZeroDivisionError
+        found.append(locks(execute))
+        audit.record(execute, AuditEvent(AuditKind.COMMAND))
+        return [*found, locks(execute)]
+
+    async with opened(url) as store:
+        assert await store.run(work) == [0, 1, 0, 1]
+        assert await store.run(work) == [0, 1, 0, 1]
+
+
+async def test_a_value_that_is_missing_or_of_no_type_is_the_callers_fault(url: str) -> None:
+    async with opened(url) as store:
+        for values in ({}, {"thread": object()}):
+            with pytest.raises(StatementError):
+                await store.run(lambda execute, values=values: execute(INSERT, values))  # type: ignore[misc]  # bound now

@@ -1,0 +1,216 @@
+"""Run the statements of units of work by libpq's own functions: each is prepared once, its values are sent beside it.
+
+A unit has dozens of small statements. psycopg's cursors make objects for each of them, for its values and its columns,
+and the server parses and plans it again: together that takes several times what the statement itself does. Behind a
+pooler nothing is prepared. The functions of libpq, the loaders and the errors are psycopg's (decision 181).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
+from functools import lru_cache, partial
+from types import NoneType
+from typing import Any
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
+
+from bot.storage.database import StatementError, StorageError
+from bot.storage.dialect import LOCK_AUDIT, spell_for_postgresql
+from bot.storage.postgres_session import NamedRow, own_error
+
+MAX_PREPARED = 400  # statements that the session keeps, with the plan of each
+PREPARED_FROM = 3  # times that a statement has come; many have as many parameters as there are values, and come once
+MAX_COUNTED = 2_000  # statements whose times are counted
+OUTDATED = "RevalidateCachedQuery"  # where the server finds that another process has changed the columns of a table
+PARTS = ("SAVEPOINT ", "RELEASE ")
+_PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<!:):([A-Za-z_]\w*)")
+
+
+class Oid(IntEnum):
+    """The types of values. A text has that which its place asks for, as one that is written into a statement."""
+
+    PLACE = 0
+    BOOL = 16
+    BYTEA = 17
+    INT8 = 20
+    FLOAT8 = 701
+    TEXTS = 1009
+    FLOATS = 1022
+
+
+Encoded = tuple[Oid, bytes | None]
+
+
+def _encode_text(value: str) -> Encoded:
+    if "\0" in value:  # PostgreSQL's texts have none
+        value = value.replace("\0", "\ufffd")
+    return Oid.PLACE, value.encode()
+
+
+def _encode_list(value: Sequence[Any]) -> Encoded:
+    """Encode a list of texts, or of numbers."""
+    if all(isinstance(each, str) for each in value):
+        quoted = ('"{}"'.format(each.replace("\\", "\\\\").replace('"', '\\"')) for each in value)
+        return Oid.TEXTS, _encode_text(f"{{{','.join(quoted)}}}")[1]
+    return Oid.FLOATS, "{{{}}}".format(",".join(map(repr, value))).encode()
+
+
+_ENCODERS: Mapping[type, Callable[[Any], Encoded]] = {
+    str: _encode_text,
+    bool: lambda value: (Oid.BOOL, b"t" if value else b"f"),
+    int: lambda value: (Oid.INT8, b"%d" % value),
+    float: lambda value: (Oid.FLOAT8, repr(float(value)).encode()),
+    bytes: lambda value: (Oid.BYTEA, b"\\x%s" % value.hex().encode()),
+    NoneType: lambda _value: (Oid.PLACE, None),
+    list: _encode_list,
+}
+
+
+def encode(value: object) -> Encoded:
+    """Return a value as the server reads it, with its type. Raises StatementError for what it has no type for."""
+    if encoder := _ENCODERS.get(type(value)):
+        return encoder(value)
+    for kind, encoder in _ENCODERS.items():  # a subclass, such as an enumeration of texts
+        if isinstance(value, kind):
+            return encoder(value)
+    raise StatementError(f"no statement takes a {type(value).__name__}")
+
+
+@lru_cache(maxsize=2048)
+def number_parameters(sql: str) -> tuple[bytes, tuple[str, ...]]:
+    """Return a statement as the server reads it, and the names of its values in order."""
+    names: list[str] = []
+
+    def number(found: re.Match[str]) -> str:
+        if not found[1]:
+            return found[0]
+        if found[1] not in names:
+            names.append(found[1])
+        return f"${names.index(found[1]) + 1}"
+
+    return _PARAMETER.sub(number, spell_for_postgresql(sql)).encode(), tuple(names)
+
+
+class Statements:
+    """The statements of one session. `keeps`: they may be prepared, which poolers do not allow."""
+
+    def __init__(self, connection: psycopg.Connection[NamedRow], *, keeps: bool) -> None:
+        self._libpq = connection.pgconn
+        self._loaders = Transformer(connection)
+        self._keeps = keeps
+        self._prepared: OrderedDict[tuple[bytes, tuple[Oid, ...]], bytes] = OrderedDict()  # to its name there
+        self._times: dict[tuple[bytes, tuple[Oid, ...]], int] = {}
+        self._names: dict[bytes, Mapping[str, int]] = {}  # of a prepared statement, of its columns
+        self._count = 0
+        self._outdated = False  # what is prepared there
+        self._parts: list[bytes] = []  # of the transaction, that begin or end before the next statement
+        self._is_audit_locked = False
+
+    def control(self, statements: str) -> None:
+        """Run statements that control the transaction. Raises psycopg.Error.
+
+        Those that begin or end a part of it are sent with the next ones, or before the next statement.
+        """
+        self._parts.append(statements.encode())
+        if not statements.startswith(PARTS):
+            self._is_audit_locked = False
+            if self._outdated and self._libpq.transaction_status == TransactionStatus.IDLE:
+                self._parts.insert(0, b"DEALLOCATE ALL")
+                self._outdated = False
+            self._send_parts()
+
+    def forget_parts(self) -> None:
+        """Forget what was to be sent: the transaction ends without it."""
+        self._parts.clear()
+
+    def _send_parts(self) -> PGresult | None:
+        """Send what waits, if anything; return the result of the last statement."""
+        if not self._parts:
+            return None
+        statements = b"; ".join(self._parts)
+        self._parts.clear()
+        return self._check(self._libpq.exec_(statements))
+
+    def _forget(self) -> None:
+        for known in (self._prepared, self._times, self._names):
+            known.clear()
+        self._outdated = True
+
+    def execute(self, sql: str, values: Mapping[str, Any] = {}) -> Sequence[NamedRow]:
+        """Run a statement as `Execute` promises. Raises StatementError; StorageError ends the transaction."""
+        try:
+            if sql == LOCK_AUDIT:
+                if self._is_audit_locked:
+                    return ()
+                self._is_audit_locked = True
+            text, names = number_parameters(sql)
+            if text.startswith((b"SAVEPOINT", b"RELEASE", b"ROLLBACK")):
+                self.control(text.decode())
+                return ()
+            if self._parts and not names:
+                self._parts.append(text)
+                return self._read(self._send_parts(), b"")
+            self._send_parts()
+            encoded = [encode(values[name]) for name in names]
+            types = tuple(kind for kind, _data in encoded)
+            data: list[Any] = [data for _kind, data in encoded]
+            if name := self._prepare(text, types):
+                return self._read(self._check(self._libpq.exec_prepared(name, data)), name)
+            return self._read(self._check(self._libpq.exec_params(text, data, types)), b"")
+        except KeyError as error:
+            raise StatementError(f"the value of {error} is missing") from error
+        except psycopg.Error as error:
+            if error.diag.source_function != OUTDATED:
+                raise own_error(error) from error
+            self._forget()
+            raise StorageError(str(error)) from error
+
+    def _prepare(self, text: bytes, types: tuple[Oid, ...]) -> bytes:
+        """Return the name of a prepared statement; b"" for one that does not come often."""
+        key = (text, types)
+        if name := self._prepared.get(key):
+            self._prepared.move_to_end(key)
+            return name
+        if not self._keeps or not self._comes_often(key):
+            return b""
+        if len(self._prepared) >= MAX_PREPARED:
+            _oldest, name = self._prepared.popitem(last=False)
+            self._names.pop(name, None)
+            self._check(self._libpq.exec_(b"DEALLOCATE " + name))
+        self._count += 1
+        name = b"fawn%d" % self._count
+        self._check(self._libpq.prepare(name, text, types))
+        self._prepared[key] = name
+        return name
+
+    def _comes_often(self, key: tuple[bytes, tuple[Oid, ...]]) -> bool:
+        times = self._times.pop(key, 0) + 1
+        if times >= PREPARED_FROM:
+            return True
+        if len(self._times) >= MAX_COUNTED:
+            self._times.clear()
+        self._times[key] = times
+        return False
+
+    def _read(self, result: PGresult | None, name: bytes) -> Sequence[NamedRow]:
+        if not result or result.status != ExecStatus.TUPLES_OK:
+            return ()
+        if not (columns := self._names.get(name)):
+            columns = {(result.fname(number) or b"").decode(): number for number in range(result.nfields)}
+            if name:
+                self._names[name] = columns
+        self._loaders.set_pgresult(result)
+        return self._loaders.load_rows(0, result.ntuples, partial(NamedRow, columns))
+
+    def _check(self, result: PGresult) -> PGresult:
+        """Return a result. Raises psycopg.Error for a statement that failed."""
+        if result.status in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            return result
+        raise error_from_result(result, encoding="utf-8")

@@ -31,7 +31,7 @@ from bot.journey.inbox import longest_wait
 from bot.storage import audit, outbox
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
-from bot.storage.outbox import OutboxItem
+from bot.storage.outbox import Holder, OutboxItem
 from bot.storage.states import OutboxKind, OutboxState, RunState
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.reception import open_inbox
@@ -69,7 +69,7 @@ def finish(execute: Execute, job: ClaimedRun) -> list[OutboxItem]:
     now = time.time()
     claims.finish_run(execute, job, RunEnding(RunState.DONE, title="t", has_ledger=False, has_steps=False), now)
     payload = Final("done").dump()
-    return outbox.enqueue_claimed(execute, OWNER, job.run, OutboxKind.REPLY, f"run:{job.run}", payload, now)
+    return outbox.enqueue_claimed(execute, Holder(OWNER), job.run, OutboxKind.REPLY, f"run:{job.run}", payload, now)
 
 
 def deliver(execute: Execute, item: OutboxItem) -> None:

@@ -40,19 +40,17 @@ from bot.service.background import run_forever
 from bot.service.channel_state import StoredChannelState
 from bot.service.channel_supervisor import ChannelSupervisor, Connect
 from bot.service.leases import Leases
-from bot.service.loop_watch import LoopWatch
-from bot.service.replicas import exit_timer
 from bot.service.sandbox_setup import folders
 from bot.service.skill_library import open_library
 from bot.service.systemd import SystemdNotifier
 from bot.startup import (
     follow_languages,
-    keep_lease,
     keep_reserve,
     open_catch_up,
     open_database,
     open_telemetry,
     use_languages,
+    watch_loop,
     web_connector,
 )
 from bot.storage.database import Database
@@ -65,7 +63,6 @@ log = logging.getLogger(__name__)
 START_POLL_SECONDS = 0.02  # between two looks whether the console is there
 ANNOUNCE_SECONDS, STEADY_SECONDS = 0.5, 5.0  # between two looks at the channels: at the start, and when all are well
 DELIVERY_SECONDS = 5.0  # how long a shutdown waits for the outbox
-LEASE_LOST = 1  # the exit code: a supervisor starts it again
 
 
 class App:
@@ -80,8 +77,7 @@ class App:
         self._commands = gather_commands(self._current)
         self._systemd = SystemdNotifier(config.systemd)
         self._stop = asyncio.Event()
-        self._lease_ended = False
-        self._last_resort = exit_timer(LEASE_LOST)
+        self._lease_ended = 0  # the exit code, once others take over what this process holds
         self._folders = folders(config)
         self._reported = tuple(connects)  # without a console that has no view of its own
         self._supervisor = ChannelSupervisor(
@@ -127,12 +123,10 @@ class App:
         config = self.config
         configure_language("" if config.language == "auto" else config.language)  # every task inherits it
         async with AsyncExitStack() as stack:
-            stack.callback(self._last_resort.cancel)
-            watch = stack.enter_context(LoopWatch())
-            if not (opened := await open_database(config, stack, self._stop)):
+            watch = watch_loop(stack)
+            if not (opened := await open_database(config, stack, self._stop, self._lose_lease)):
                 return 0
             self._store = opened
-            await keep_lease(opened, config, stack, self._lose_lease)
             await use_languages(self._store, self._current)
             await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels
@@ -175,12 +169,11 @@ class App:
                 await self._run_tasks(inbox, runner)
             except ExceptionGroup as group:  # report a single configuration fault as itself
                 raise _single_error(group) from None
-        return LEASE_LOST if self._lease_ended else 0
+        return self._lease_ended
 
-    def _lose_lease(self) -> None:
+    def _lose_lease(self, code: int) -> None:
         """Stop at once, and write and post nothing more: others take over what this process holds."""
-        self._lease_ended = True
-        self._last_resort.start()
+        self._lease_ended = code
         if hasattr(self, "_scheduler"):
             self._scheduler.abandon()
         self._stop.set()

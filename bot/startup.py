@@ -15,25 +15,15 @@ from bot.admin.status import ServiceStatus
 from bot.admin.trouble import Trouble
 from bot.config.schema import Config
 from bot.current import Current
-from bot.features import FEATURES
-from bot.journey import claims
-from bot.journey.inbox import extend_bundle_wait
+from bot.registration import begin_process, keep_lease
 from bot.service import web_channel
-from bot.service.audit_upkeep import record_config
 from bot.service.channel_supervisor import Connect, connector_of
-from bot.service.data_dir import host_name
 from bot.service.loop_watch import LoopWatch
-from bot.service.replicas import Replicas
 from bot.service.store import ENDED_SECONDS, open_store, prepare_store, store_fault
-from bot.service.version import VERSION
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, DatabaseAway, Execute, StorageError
+from bot.storage.database import Database, DatabaseAway, StorageError
 from bot.storage.disk_reserve import set_aside
-from bot.storage.jobs import release_stale_jobs
 from bot.storage.languages import read_chosen
 from bot.storage.migrate import COPYING, RESTORING
-from bot.storage.plan_holds import release_dead as release_dead_holds
-from bot.storage.replicas import ALONE, ReplicaRow, register
 from bot.storage.watermarks import StoredCatchUp
 from bot.storage.web_people import WEB
 from catalogue import localized
@@ -50,8 +40,12 @@ FOLLOW_SECONDS = 5.0  # between two looks for languages that were chosen at othe
 AWAY_SECONDS = 2.0  # between two tries to reach a database
 
 
-async def open_database(config: Config, stack: AsyncExitStack, stop: asyncio.Event) -> Database | None:
+async def open_database(
+    config: Config, stack: AsyncExitStack, stop: asyncio.Event, lost: Callable[[int], None]
+) -> Database | None:
     """Open the database, upgraded to this version's schema. None: it was not there before `stop`.
+
+    Where services share it, `lost` is called with the exit code when the lease of this one is over.
 
     Raises DatabaseFault and DatabaseInUse.
     """
@@ -63,8 +57,9 @@ async def open_database(config: Config, stack: AsyncExitStack, stop: asyncio.Eve
             try:
                 async with AsyncExitStack() as attempt:  # ends what it opened, which holds the lock on the database
                     store = await attempt.enter_async_context(open_store(config, patience=ENDED_SECONDS, shared=True))
-                    await store.run(partial(_begin, config=config, store=store))
+                    await store.run(partial(begin_process, config=config, store=store))
                     stack.push_async_exit(attempt.pop_all())
+                    await keep_lease(store, config, stack, lost)
                     for name in (RESTORING, COPYING):  # of one that ended before it had removed it
                         await run_file_work(remove_tree, config.data_dir / name)
                     return store
@@ -100,39 +95,9 @@ def open_catch_up(config: Config, store: Database) -> StoredCatchUp:
     return StoredCatchUp(store, config.catch_up.hours, config.catch_up.messages)
 
 
-def _begin(execute: Execute, config: Config, store: Database) -> None:
-    """Register this process, and release what dead ones held."""
-    now = time.time()
-    record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
-    host = host_name(config.data_dir) if store.is_shared else ""
-    replica = ReplicaRow(store.me, host, ALONE, now, VERSION, config.digest)
-    register(execute, replica, alone=not store.is_shared)
-    release_dead(execute, config, now)
-    for feature in FEATURES:
-        if feature.recover:
-            feature.recover(execute, config, now)
-    extend_bundle_wait(execute, now)
-
-
-def release_dead(execute: Execute, config: Config, now: float) -> None:
-    """Release what processes held that are dead."""
-    claims.release_stale_claims(execute)
-    release_stale_jobs(execute)
-    release_dead_holds(execute)
-    for feature in FEATURES:
-        if feature.release:
-            feature.release(execute, config, now)
-
-
-async def keep_lease(store: Database, config: Config, stack: AsyncExitStack, lost: Callable[[], None]) -> None:
-    """Keep the lease of this process until the stack is closed, where others share the database."""
-    if store.is_shared:
-        release = partial(_release_now, config=config)
-        await stack.enter_async_context(Replicas(store, release, lost).kept())
-
-
-def _release_now(execute: Execute, config: Config) -> None:
-    release_dead(execute, config, time.time())
+def watch_loop(stack: AsyncExitStack) -> LoopWatch:
+    """Watch how long the event loop is held up, until the stack is closed."""
+    return stack.enter_context(LoopWatch())
 
 
 async def use_languages(store: Database, current: Current) -> None:

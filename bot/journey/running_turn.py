@@ -125,7 +125,7 @@ class Account:
 
     def __init__(self, store: Database, claimed: ClaimedStore, job: ClaimedRun, meter: Meter, budgets: Budgets) -> None:
         self._store = store
-        self._claimed = claimed
+        self.claimed = claimed
         self._budgets = budgets
         self.payer = Payer(job.run, job.conversation, job.thread, job.payer)
         self.meter = meter
@@ -162,7 +162,7 @@ class Account:
             return work(execute)
 
         try:
-            done = await self._claimed.run(both)
+            done = await self.claimed.run(both)
         except Exception:  # whatever the error: the next commit records them
             self.meter.put_back(calls)
             self.sandbox_seconds += seconds
@@ -196,6 +196,11 @@ class Account:
         what = {name: value for name, value in what.items() if value}
         payer = self.payer
         return AuditEvent(kind, payer.thread, payer.requester, run=payer.run, what=what, result=note.outcome)
+
+
+def open_account(store: Database, live: RunningTurn, budgets: Budgets) -> Account:
+    """Return the account of a turn, which writes only under its claim."""
+    return Account(store, ClaimedStore(store, live.job, live.lose), live.job, live.meter, budgets)
 
 
 class StoredSteering:

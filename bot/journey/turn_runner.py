@@ -14,20 +14,19 @@ from agent.parsing.child import ParserProcess
 from bot.current import Current
 from bot.journey.attachments import Attachments
 from bot.journey.claimed_run import ClaimedRun
-from bot.journey.claimed_store import ClaimedStore
 from bot.journey.exposure import open_exposure
 from bot.journey.feed import Feed
 from bot.journey.live_questions import StoredLiveQuestions
 from bot.journey.outbox import Outbox
 from bot.journey.run_reply import open_run_reply
 from bot.journey.running_turn import (
-    Account,
     RunningTurn,
     StoredLedger,
     StoredSteering,
     interrupted_failure,
     is_given_up,
     make_turn,
+    open_account,
 )
 from bot.journey.step_journal import StepJournal
 from bot.journey.task_sandboxes import TaskSandboxes
@@ -123,16 +122,16 @@ class TurnRunner:
         await asyncio.shield(self._end.record(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
-        job, limits, claimed = live.job, self._current.limits, ClaimedStore(self._store, live.job, live.lose)
-        account = Account(self._store, claimed, job, live.meter, self._budgets)
-        account.state = agent.hold_state(job.conversation, job.state, claimed if self._store.is_shared else None)
+        job, limits, account = live.job, self._current.limits, open_account(self._store, live, self._budgets)
+        shared = account.claimed if self._store.is_shared else None
+        account.state = agent.hold_state(job.conversation, job.state, shared)
         folder = self.folder(job.conversation)
         sandbox = LazySandbox(self._provider, job.conversation, folder)
         voice = self._current.config.voice
         inspector = UploadInspector(sandbox, agent.sees_pictures, voice, account.meter, self._parser)
         accepts = self._current.config.uploads
         uploads = Attachments(self._store, job.conversation, folder, limits, accepts, inspector=inspector)
-        journal = StepJournal(self._store, claimed, job, live.feed)
+        journal = StepJournal(self._store, account.claimed, job, live.feed)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._current)
         permissions = TurnPermissions(self._store, self._current, job)
         ask = StoredLiveQuestions(account, live, steering, limits, permissions)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bot.app import LEASE_LOST
 from bot.cli.exit_codes import OK, TAKEN
+from bot.registration import LEASE_LOST
 from bot.storage.replicas import LEASE_SECONDS
 from tests.e2e.test_api import add_key, client_of, finished_run, get, post, wait_for
 from tests.fakes.model import FakeModel

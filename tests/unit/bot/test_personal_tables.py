@@ -34,7 +34,8 @@ EXEMPT = {
     "web_files.name": "a file, which goes with its person",
     "outcomes.name": "a model, tool or skill",
     "outcome_errors.name": "the same",
-    **dict.fromkeys(("outbox.owner", "tasks.owner", "usage.owner"), "the process that holds the row"),
+    "leases.name": "a loop, or a platform's account, of the service",
+    **dict.fromkeys(("outbox.owner", "tasks.owner", "usage.owner", "leases.owner"), "the process that holds the row"),
 }
 
 WITH_CONVERSATION = "it goes with its conversation"

@@ -158,7 +158,7 @@ async def test_a_start_that_loses_its_connection_tries_again_with_one_database(
     config = Config(data_dir=tmp_path, database=DatabaseConfig(url))
     way.cut = "before"  # what ends the last process is lost, as when the server restarts right after it was reached
     async with AsyncExitStack() as stack:
-        assert (store := await open_database(config, stack, asyncio.Event()))
+        assert (store := await open_database(config, stack, asyncio.Event(), lambda code: None))
         sessions = "SELECT count(*) AS n FROM pg_stat_activity WHERE datname=current_database()"
         assert (await store.run(lambda execute: execute(sessions, {})))[0]["n"] == 1
         assert (await store.run(audit.read_head))[0] == 1  # it is recorded once that the service has started

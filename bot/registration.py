@@ -1,0 +1,67 @@
+"""Register this process among those that work on the database, and release what dead ones held."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+
+from bot.config.schema import Config
+from bot.features import FEATURES
+from bot.journey import claims
+from bot.journey.inbox import extend_bundle_wait
+from bot.service.audit_upkeep import record_config
+from bot.service.data_dir import host_name
+from bot.service.replicas import Replicas, exit_timer
+from bot.service.version import VERSION
+from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.database import Database, Execute
+from bot.storage.jobs import release_stale_jobs
+from bot.storage.plan_holds import release_dead as release_dead_holds
+from bot.storage.replicas import ALONE, ReplicaRow, register
+
+LEASE_LOST = 1  # the exit code: a supervisor starts it again
+
+
+def begin_process(execute: Execute, config: Config, store: Database) -> None:
+    """Register this process, and release what dead ones held."""
+    now = time.time()
+    record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
+    host = host_name(config.data_dir) if store.is_shared else ""
+    replica = ReplicaRow(store.me, host, ALONE, now, VERSION, config.digest)
+    register(execute, replica, alone=not store.is_shared)
+    release_dead(execute, config, now)
+    for feature in FEATURES:
+        if feature.recover:
+            feature.recover(execute, config, now)
+    extend_bundle_wait(execute, now)
+
+
+def release_dead(execute: Execute, config: Config, now: float) -> None:
+    """Release what processes held that are dead."""
+    claims.release_stale_claims(execute)
+    release_stale_jobs(execute)
+    release_dead_holds(execute)
+    for feature in FEATURES:
+        if feature.release:
+            feature.release(execute, config, now)
+
+
+async def keep_lease(store: Database, config: Config, stack: AsyncExitStack, lost: Callable[[int], None]) -> None:
+    """Keep the lease of this process until the stack is closed, where others share the database.
+
+    When it is over, `lost` is called with the exit code, and the process ends soon, whatever still waits for something.
+    """
+    if not store.is_shared:
+        return
+
+    def end() -> None:
+        exit_timer(LEASE_LOST).start()
+        lost(LEASE_LOST)
+
+    await stack.enter_async_context(Replicas(store, partial(_release_now, config=config), end).kept())
+
+
+def _release_now(execute: Execute, config: Config) -> None:
+    release_dead(execute, config, time.time())

@@ -1,15 +1,30 @@
-"""Record what people think of answers: 👍 and 👎 on a message of the bot."""
+"""Record what becomes of answers: 👍 and 👎 of people, and that a platform took one and did not deliver it."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
-from agent.messages import Kind, Message
+from agent.messages import Author, Kind, Message
+from bot.current import Current
 from bot.rights.access import AccessPolicy
-from bot.storage import audit, feedback, runs, sent_messages
+from bot.service.pings import Ping, route_ping
+from bot.storage import audit, feedback, languages, outbox, runs, sent_messages
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
+from bot.storage.outbox import OutboxItem
+from bot.storage.states import OutboxState
+from catalogue import N_, _
 from channels.base import Receipt
+
+log = logging.getLogger(__name__)
+
+AGAIN = "again"  # `Message.target` where it can be delivered once the person writes
+DAY_SECONDS = 86_400.0
+NOT_DELIVERED = N_(
+    "**{channel} did not deliver what I wrote to {name}**, though it took it: {reason}. `fawn dead list` has it, and"
+    " `fawn dead requeue` sends it again. I say this once a day for each chat."
+)
 
 
 def store_feedback(execute: Execute, access: AccessPolicy, event: Message) -> Receipt | Message:
@@ -28,3 +43,37 @@ def store_feedback(execute: Execute, access: AccessPolicy, event: Message) -> Re
         execute, AuditEvent(AuditKind.FEEDBACK, event.thread, event.author.id, run=run, what=what, result=result)
     )
     return Receipt.ACCEPTED
+
+
+def note_undelivered(execute: Execute, current: Current, event: Message, now: float) -> Receipt:
+    """Make the delivery of a message a dead letter, or let it wait for the person. Returns IGNORED: it asks nothing."""
+    found = sent_messages.reply_of_message(execute, event.thread, event.reply_to)
+    item = outbox.find_row_of_reply(execute, found[0]) if found else None
+    if not found or item is None or item.state != OutboxState.SENT:
+        return Receipt.IGNORED
+    sent_messages.forget_post(execute, *found)  # or another delivery would take it for visible
+    if event.target == AGAIN:
+        outbox.deliver_again(execute, item.id)
+        log.warning("outbox.again row=%d thread=%s reason=%s", item.id, item.thread, event.text)
+        return Receipt.IGNORED
+    outbox.end_row(execute, item.id, OutboxState.DEAD, event.text)
+    what: dict[str, int | str] = {"id": item.id, "kind": item.kind}
+    audit.record(execute, AuditEvent(AuditKind.DEAD_LETTER, item.thread, run=item.run, what=what, result="undelivered"))
+    log.error("outbox.undelivered row=%d thread=%s reason=%s", item.id, item.thread, event.text)
+    _tell_operators(execute, current, event, item, now)
+    return Receipt.IGNORED
+
+
+def _tell_operators(execute: Execute, current: Current, event: Message, item: OutboxItem, now: float) -> None:
+    day = int(now // DAY_SECONDS)
+    for row in current.access.reachable_operators(execute, console=False):
+        if (place := row.private_chat) is None:
+            continue
+        key = f"undelivered:{item.thread}:{day}:{row.channel}:{row.person}"
+        with languages.speak_to(execute, place, Author(row.person, row.name)):
+            name = event.author.name or event.author.id
+            text = _(NOT_DELIVERED, channel=event.thread.channel, name=name, reason=event.text)
+            if place.without_topic == event.thread.without_topic:  # what is said there may not arrive, either
+                route_ping(execute, current.config, Ping(row.person, place, text, key, "waiting"), now)
+            else:
+                outbox.enqueue_notice(execute, place, text, key=key, now=now)

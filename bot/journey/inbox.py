@@ -24,9 +24,8 @@ from bot.journey import bot_turns, claims, questions
 from bot.journey.addressing import Addressed, AnswerElsewhere, address_text, conversation_of_answer, hold
 from bot.journey.changed_messages import Stopped, apply_change
 from bot.journey.claimed_run import ClaimedRun
-from bot.journey.feedback import store_feedback
+from bot.journey.feedback import note_undelivered, store_feedback
 from bot.journey.ignored import MAY_NOT_TALK, NOT_ADDRESSED, describe_ignored, overhear, refusal_reason
-from bot.journey.undelivered import note_undelivered
 from bot.rights import strangers
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.work_rights import record_refusal, refuse_work

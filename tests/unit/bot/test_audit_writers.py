@@ -70,6 +70,7 @@ KINDS = {  # where a test drives what makes a row of the kind, and reads the row
     AuditKind.SERVICE_STARTED: "tests/e2e/test_audit.py",
     AuditKind.CONFIG_CHANGED: "tests/e2e/test_reload.py",
     AuditKind.DRILL: "tests/e2e/test_drill.py",
+    AuditKind.DATABASE_COPIED: "tests/unit/bot/test_engine_change.py",
     AuditKind.EGRESS: "tests/unit/bot/test_egress_records.py",
     AuditKind.MESSAGE: "tests/e2e/test_audit.py",
     AuditKind.TURN_ENDED: "tests/e2e/test_budgets.py",

@@ -146,6 +146,8 @@ async def count_statements(store: Database) -> Counter[str]:
         return run
 
     class Counted:
+        is_shared = store.is_shared
+
         async def run(self, work: Callable[[Execute], Any], **options: Any) -> Any:
             return await store.run(counted(work), **options)
 

@@ -31,10 +31,9 @@ from bot.service.channel_supervisor import ChannelSupervisor
 from bot.service.egress_records import EgressRecords
 from bot.service.jobs import JobWorker
 from bot.service.leases import Leases
-from bot.service.sandbox_setup import sandbox_settings
+from bot.service.sandbox_setup import reap_sandboxes, sandbox_settings
 from bot.service.systemd import SystemdNotifier
 from bot.storage.database import Database
-from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.quota import QuotaProvider
 from sandbox.network.preview import PreviewServer
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from agent.context import MakePreviewLink
 
 log = logging.getLogger(__name__)
-
-REAP_INTERVAL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +115,7 @@ class Engine:
                     group.create_task(self.leases.run(name, loop), name=name)
                 group.create_task(run_forever("disk", provider.watch), name="disk")
                 group.create_task(egress.serve(), name="egress records")
-                reap = partial(_reap_sandboxes, provider, self.current)
+                reap = partial(reap_sandboxes, provider, self.current)
                 group.create_task(run_forever("reaper", reap), name="reaper")
 
     async def _start_preview(self, stack: AsyncExitStack) -> MakePreviewLink | None:
@@ -126,9 +123,3 @@ class Engine:
         if not self.config.sandbox.preview.enabled:
             return None
         return (await stack.enter_async_context(PreviewServer(self.config.sandbox.preview))).make_link
-
-
-async def _reap_sandboxes(provider: SandboxProvider, current: Current) -> None:
-    await asyncio.sleep(REAP_INTERVAL_SECONDS)
-    if keys := await provider.reap(current.config.sandbox.idle_minutes * 60):
-        log.info("sandbox.reaped count=%d", len(keys))

@@ -1,16 +1,24 @@
-"""Read the settings of folders and sandboxes, for whoever opens them: the service or a check."""
+"""Read the settings of folders and sandboxes, for whoever opens them: the service or a check; stop idle ones."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import fields
 from typing import Any
 
 from agent.skills.library import VIEW_FOLDER
 from bot.config.schema import Config
+from bot.current import Current
+from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.docker.spec import DockerSettings
 from sandbox.network.requests import ReportEgress, report_nothing
 from sandbox.settings import SandboxSettings
+
+log = logging.getLogger(__name__)
+
+REAP_INTERVAL_SECONDS = 30.0
 
 
 def folders(config: Config) -> ConversationFolders:
@@ -32,3 +40,10 @@ def sandbox_settings(config: Config, report_egress: ReportEgress = report_nothin
         host=sandbox.docker_host,
         runtime=sandbox.runtime,
     )
+
+
+async def reap_sandboxes(provider: SandboxProvider, current: Current) -> None:
+    """Wait a moment, then stop the sandboxes that nobody has used for as long as the configuration says."""
+    await asyncio.sleep(REAP_INTERVAL_SECONDS)
+    if keys := await provider.reap(current.config.sandbox.idle_minutes * 60):
+        log.info("sandbox.reaped count=%d", len(keys))

@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[3]
 WORDS = "|".join(gather_commands(current_of()).known)
 SPELLED = re.compile(rf"(?<![\w/.}}<-])[/!](?:{WORDS})\b(?!/|\.\w)")
 OPEN_PREFIX = re.compile(r"[\s`(][/!]$")  # before a name that an f-string inserts
-# A table of docs/team.md; how robots of DingTalk and WeCom spell a command; paths of the Docker engine's API.
-OTHERS = ("deeds.py", "robot_chats.py", "proxy_rules.py", "socket_proxy.py")
+# A table of docs/team.md; how robots of DingTalk and WeCom spell a command; paths of Docker's API and of /proc.
+OTHERS = ("deeds.py", "robot_chats.py", "proxy_rules.py", "socket_proxy.py", "pod_init.py")
 FOR_OPERATORS = {"setting", "field"}  # the help of settings, for docs/configuration.md
 
 

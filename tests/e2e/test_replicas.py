@@ -96,7 +96,7 @@ async def answer_at(two: Replica, key: str, message: int) -> str:
 
 async def test_a_turn_of_a_killed_service_is_taken_over_within_15_seconds(pair: tuple[Replica, Replica]) -> None:
     one, two = pair
-    key, message = await begin(one, ask(text="forty-two", tokens=200, tok_ms=50))
+    key, message = await begin(one, ask(word="forty-two-", tokens=200, tok_ms=50))
     await one.kill()
     killed = time.monotonic()
     await until(lambda: two.rows("SELECT 1 FROM runs WHERE attempt=2"), 40, "the next attempt")
@@ -109,7 +109,7 @@ async def test_a_paused_service_writes_nothing_when_it_wakes_up_and_ends(pair: t
     """Its turn was taken over meanwhile. Its effect, which began before the pause, is not repeated."""
     one, two = pair
     steps = [bash("sleep 2; echo effect")]
-    key, message = await begin(one, ask(text="forty-two", steps=steps, tokens=50, tok_ms=50))
+    key, message = await begin(one, ask(word="forty-two-", steps=steps, tokens=50, tok_ms=50))
     assert one.process
     one.process.send_signal(signal.SIGSTOP)
     await until(lambda: two.rows("SELECT 1 FROM runs WHERE attempt=2"), 40, "the next attempt")
@@ -122,7 +122,7 @@ async def test_a_paused_service_writes_nothing_when_it_wakes_up_and_ends(pair: t
 
 async def test_a_service_that_is_stopped_leaves_its_turns_to_the_other_at_once(pair: tuple[Replica, Replica]) -> None:
     one, two = pair
-    await begin(one, ask(text="forty-two", tokens=2000, tok_ms=50))
+    await begin(one, ask(word="forty-two-", tokens=2000, tok_ms=50))
     assert await one.stop(60) == OK
     stopped = time.monotonic()
     await until(lambda: two.rows("SELECT 1 FROM conversations WHERE owner IS NOT NULL"), 20, "the other one")

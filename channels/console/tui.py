@@ -85,6 +85,7 @@ class TerminalView:
     """
 
     is_interactive = True
+    is_gone = False  # whoever leaves it ends the process
 
     def __init__(self, source: TextIO, target: TextIO, downloads: Path, folder: Path, upload_mb: int) -> None:
         self._source, self._target = source, target

@@ -104,5 +104,4 @@ async def test_the_index_of_an_earlier_version_keeps_no_words_waiting(url: str) 
         [row] = execute("SELECT reloptions FROM pg_class WHERE relname='memory_words'", {})
         assert row["reloptions"] == ["fastupdate=off"]
         assert not execute("SELECT 1 FROM pg_proc WHERE proname IN ('fawn_score', 'fawn_weights')", {})
-    async with opened(url) as store:
-        assert [row["pages"] for row in await store.run(lambda execute: execute(WAITING, {}))] == [0]
+        assert [row["pages"] for row in execute(WAITING, {})] == [0]

@@ -131,7 +131,7 @@ async def test_two_operators_a_reload_and_a_second_press_see_one_code(
     for each in (tab, other):
         await each.until("!document.querySelector('dialog')", what="the window to close")
     assert len(friends.codes) == 1
-    assert [row["result"] for row in audited(service, "channel.sign_in")] == ["begun"]
+    assert [row["result"] for row in audited(service, "channel.sign_in")].count("begun") == 1
     assert tab.problems == other.problems == []
 
 

@@ -182,9 +182,9 @@ async def test_a_crash_keeps_the_order_and_captions_of_files(telegram: FakeTeleg
     await service.restart()
     await telegram.wait(JANE, "here they are", seconds=15)
     await service.quiet()
-    assert files(telegram) == ["b.csv", "a.csv"]
+    assert [*dict.fromkeys(files(telegram))] == ["b.csv", "a.csv"]
     captions = [shown.text.rpartition(": ")[2] for shown in telegram.visible(JANE) if shown.by_bot and shown.file]
-    assert captions == ["second", "first"]  # perhaps behind a mark that one may have been seen before
+    assert [*dict.fromkeys(captions)] == ["second", "first"]  # perhaps behind a mark that one may have been seen before
 
 
 async def test_without_a_sandbox_nothing_is_run_and_no_document_is_parsed(

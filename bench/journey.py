@@ -39,6 +39,7 @@ from tests.support.reception import open_inbox
 CHATS, CALLERS = 2_000, 32
 OWNER = "bench"
 LONGEST = longest_wait(ServiceLimits())
+PLAIN = RunEnding(RunState.DONE, title="t", has_ledger=False, has_steps=False)  # of a turn without tools
 
 
 class Places:
@@ -64,12 +65,11 @@ class Places:
         """See `bot.journey.inbox.Turns`."""
 
 
-def finish(execute: Execute, job: ClaimedRun) -> list[OutboxItem]:
-    """End a turn with its reply, as the service does."""
-    now = time.time()
-    claims.finish_run(execute, job, RunEnding(RunState.DONE, title="t", has_ledger=False, has_steps=False), now)
-    payload = Final("done").dump()
-    return outbox.enqueue_claimed(execute, Holder(OWNER), job.run, OutboxKind.REPLY, f"run:{job.run}", payload, now)
+def finish(execute: Execute, job: ClaimedRun, holder: Holder, ending: RunEnding) -> list[OutboxItem]:
+    """End a turn with its reply."""
+    now, payload = time.time(), Final("done").dump()
+    claims.finish_run(execute, job, ending, now)
+    return outbox.enqueue_claimed(execute, holder, job.run, OutboxKind.REPLY, f"run:{job.run}", payload, now)
 
 
 def deliver(execute: Execute, item: OutboxItem) -> None:
@@ -111,7 +111,7 @@ class Journeys:
         message = Message(thread, key, name, author, text, time.time(), private=True, origin=Origin.PERSON)
         await self._inbox.receive([message])
         job = self._places.claimed.pop(message.key)
-        for item in await self._store.run(partial(finish, job=job)):
+        for item in await self._store.run(partial(finish, job=job, holder=Holder(OWNER), ending=PLAIN)):
             await self._store.run(partial(deliver, item=item))
         self.count += 1
 

@@ -15,35 +15,32 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from agent.blocks import Final
 from agent.messages import Author, Message, Origin, Thread
 from bench.harness import Row, World, show
-from bot.config.schema import AccessConfig, ServiceLimits
+from bench.journey import CALLERS, CHATS, LONGEST, deliver, finish
+from bot.config.schema import AccessConfig
 from bot.journey import claims
-from bot.journey.claimed_run import ClaimedRun, RunEnding
+from bot.journey.claimed_run import RunEnding
 from bot.journey.claimed_store import ClaimLost
-from bot.journey.inbox import longest_wait
-from bot.storage import audit, outbox, replicas
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
+from bot.storage import replicas
+from bot.storage.database import Database
 from bot.storage.migrate import migrate_database
 from bot.storage.outbox import Holder
 from bot.storage.replicas import ReplicaRow
-from bot.storage.states import OutboxKind, OutboxState, RunState
+from bot.storage.states import RunState
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.postgres import PostgresServer, postgres_server, sql_on_server
 from tests.support.reception import open_inbox
 
-CHATS, CALLERS = 2000, 32
 WARM_SECONDS, SECONDS, ROUNDS, FULL_ROUNDS = 1.5, 5.0, 1, 3
 PROCESSES = (1, 2, 4)
 GOALS = {1: 0.3, 2: 0.5, 4: 0.8}  # times SQLite
 DURABLE = "listen_addresses= shared_buffers=128MB max_connections=40 jit=off"
-LONGEST = longest_wait(ServiceLimits())
+ENDING = RunEnding(RunState.DONE, title="t")
 TWICE = "SELECT count(*) FROM (SELECT run FROM outbox GROUP BY run HAVING count(*)>1) AS twice"
 
 
@@ -71,18 +68,6 @@ async def register(store: Database) -> None:
     await store.run(lambda execute: replicas.register(execute, row, alone=not store.is_shared))
 
 
-def _finish(execute: Execute, job: ClaimedRun, holder: Holder) -> list[Any]:
-    now, done = time.time(), Final("done").dump()
-    claims.finish_run(execute, job, RunEnding(RunState.DONE, title="t"), now)
-    return outbox.enqueue_claimed(execute, holder, job.run, OutboxKind.REPLY, f"run:{job.run}", done, now)
-
-
-def _deliver(execute: Execute, item: Any) -> None:
-    outbox.end_row(execute, item.id, OutboxState.SENT, "")
-    what = {"id": item.id, "kind": item.kind}
-    audit.record(execute, AuditEvent(AuditKind.DELIVERY, item.thread, run=item.run, what=what, result="sent"))
-
-
 async def travel(store: Database, seconds: float, found: Journeys) -> None:
     """Have messages travel for some seconds, with as many callers as a busy service has."""
     inbox = open_inbox(store, current_of(slack=AccessConfig(open=True)), IDLE_TURNS)
@@ -104,12 +89,12 @@ async def travel(store: Database, seconds: float, found: Journeys) -> None:
             )
             for job in jobs:
                 try:
-                    items = await store.run(lambda execute, job=job: _finish(execute, job, holder))  # type: ignore[misc]  # mypy cannot infer a lambda with defaults
+                    items = await store.run(partial(finish, job=job, holder=holder, ending=ENDING))
                 except ClaimLost:
                     found.lost += 1
                     continue
                 for item in items:
-                    await store.run(lambda execute, item=item: _deliver(execute, item))  # type: ignore[misc]  # likewise
+                    await store.run(partial(deliver, item=item))
                 found.runs += 1
 
     async with asyncio.TaskGroup() as group:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from agent.messages import Author, Kind, Message
+from agent.messages import Kind, Message
 from bot.current import Current
 from bot.rights.access import AccessPolicy
-from bot.service.pings import Ping, route_ping
-from bot.storage import audit, feedback, languages, outbox, runs, sent_messages
+from bot.service.pings import tell_operators
+from bot.storage import audit, feedback, outbox, runs, sent_messages
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
 from bot.storage.outbox import OutboxItem
@@ -65,15 +65,9 @@ def note_undelivered(execute: Execute, current: Current, event: Message, now: fl
 
 
 def _tell_operators(execute: Execute, current: Current, event: Message, item: OutboxItem, now: float) -> None:
-    day = int(now // DAY_SECONDS)
-    for row in current.access.reachable_operators(execute, console=False):
-        if (place := row.private_chat) is None:
-            continue
-        key = f"undelivered:{item.thread}:{day}:{row.channel}:{row.person}"
-        with languages.speak_to(execute, place, Author(row.person, row.name)):
-            name = event.author.name or event.author.id
-            text = _(NOT_DELIVERED, channel=event.thread.channel, name=name, reason=event.text)
-            if place.without_topic == event.thread.without_topic:  # what is said there may not arrive, either
-                route_ping(execute, current.config, Ping(row.person, place, text, key, "waiting"), now)
-            else:
-                outbox.enqueue_notice(execute, place, text, key=key, now=now)
+    name = event.author.name or event.author.id
+    tell_operators(
+        *(execute, current, f"undelivered:{item.thread}:{int(now // DAY_SECONDS)}"),
+        *(lambda: _(NOT_DELIVERED, channel=event.thread.channel, name=name, reason=event.text), now),
+        is_unheard=lambda _row, place: place.without_topic == event.thread.without_topic,
+    )

@@ -60,7 +60,6 @@ log = logging.getLogger(__name__)
 RETRY_LIMIT, RETRY_LIMIT_SECONDS = 50, 86400.0  # a row that is older than this and was tried as often is given up
 CLAIM_BATCH = 500  # rows claimed at once
 LOOK_SECONDS = 10.0  # between looks for rows that came without a wake-up
-SHARED_LOOK_SECONDS = 1.0  # …where a row may wait for what another process delivers
 FILE_SECONDS = 600.0  # that files wait for the process that has them, when it is dead
 
 
@@ -157,7 +156,7 @@ class Outbox:
         if len(items) == CLAIM_BATCH:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SHARED_LOOK_SECONDS if self._store.is_shared else LOOK_SECONDS):
+            async with asyncio.timeout(LOOK_SECONDS):
                 await self._wake.wait()
 
     def _offer(self, item: OutboxItem) -> None:

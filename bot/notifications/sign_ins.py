@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from agent.messages import Author
 from bot.current import Current
-from bot.service.pings import Ping, route_ping
+from bot.service.pings import tell_operators
 from bot.service.stored_secrets import CHANNEL, sealer_of
-from bot.storage import audit, channel_state, languages, outbox
+from bot.storage import audit, channel_state
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from catalogue import N_, _
@@ -72,17 +71,12 @@ class SignInWatch:
             return
         channel_state.write_state(execute, kept, {TOLD: sealer_of(self._current.config).seal(f"{now}", CHANNEL)})
         audit.record(execute, AuditEvent(AuditKind.CHANNEL_SIGN_IN, what={"channel": name}, result="ended"))
-        for row in self._current.access.reachable_operators(execute, console=False):
-            if (place := row.private_chat) is None:
-                continue
-            key = f"sign-in:{name}:{now:.0f}:{row.channel}:{row.person}"
-            with languages.speak_to(execute, place, Author(row.person, row.name)):
-                how = ON_PAGE if self._current.config.http.listen else AT_TERMINAL
-                text = _(SIGNED_OUT, channel=name, how=_(how, channel=name))
-                if row.channel == name:  # nothing arrives there, but it may reach a device of theirs
-                    route_ping(execute, self._current.config, Ping(row.person, place, text, key, "waiting"), now)
-                else:
-                    outbox.enqueue_notice(execute, place, text, key=key, now=now)
+        how = ON_PAGE if self._current.config.http.listen else AT_TERMINAL
+        tell_operators(
+            *(execute, self._current, f"sign-in:{name}:{now:.0f}"),
+            *(lambda: _(SIGNED_OUT, channel=name, how=_(how, channel=name)), now),
+            is_unheard=lambda row, _place: row.channel == name,  # but it may reach a device of theirs
+        )
 
     def _note_sign_in(self, execute: Execute, name: str) -> None:
         kept = KEPT.format(channel=name)

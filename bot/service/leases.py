@@ -10,22 +10,21 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NoReturn
 
+from bot.service.replicas import SURE_SECONDS
 from bot.storage.database import Database, StorageError
 from bot.storage.leases import release_lease, take_leases
-from bot.storage.replicas import LEASE_SECONDS
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-UNSURE_SECONDS = LEASE_SECONDS * 2 / 3  # without an answer of the database: soon others may take what this one has
 
 
 class Leases:
     """The leases of this process, which `serve` takes and watches. A process that works alone needs none."""
 
-    def __init__(self, store: Database, unsure_seconds: float = UNSURE_SECONDS) -> None:
+    def __init__(self, store: Database, unsure_seconds: float = SURE_SECONDS) -> None:
         self._store = store
-        self._unsure_seconds = unsure_seconds
+        self._unsure_seconds = unsure_seconds  # without an answer of the database: soon others may take what it has
         self._states: dict[str, _State] = {}  # of those that are wanted
         self._sure = time.monotonic()  # when the database has said what this process has
         self._wake = asyncio.Event()

@@ -6,15 +6,17 @@ a digest hold notifications back, and deliver them together. Everything happens 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from datetime import time as clock_time
 
-from agent.messages import Thread
+from agent.messages import Author, Thread
 from bot.config.push import PushEvent
 from bot.config.schema import Config
+from bot.current import Current
 from bot.service.times import find_zone
-from bot.storage import held_pings, outbox, people
+from bot.storage import held_pings, languages, outbox, people
 from bot.storage.database import Execute
 from bot.storage.held_pings import HeldPing
 from bot.storage.jobs import enqueue_job
@@ -107,3 +109,26 @@ def enqueue_push(execute: Execute, ping: Ping, to: dict[str, str]) -> None:
     key = f"{PUSH_JOB}:{ping.key}:{to.get('target', '')}"
     payload = {**to, "key": ping.key, "text": ping.text, "event": ping.event, "thread": str(ping.thread)}
     enqueue_job(execute, key=key, kind=PUSH_JOB, payload={**payload, "who": ping.person}, keep=True)
+
+
+def tell_operators(
+    execute: Execute,
+    current: Current,
+    key: str,
+    say: Callable[[], str],
+    now: float,
+    is_unheard: Callable[[PersonRow, Thread], bool],
+) -> None:
+    """Tell all operators on platforms the same, each in their language. `key` makes it one.
+
+    Where what is said in a chat `is_unheard`, it only goes where notifications of that operator do.
+    """
+    for row in current.access.reachable_operators(execute, console=False):
+        if (place := row.private_chat) is None:
+            continue
+        each = f"{key}:{row.channel}:{row.person}"
+        with languages.speak_to(execute, place, Author(row.person, row.name)):
+            if is_unheard(row, place):
+                route_ping(execute, current.config, Ping(row.person, place, say(), each, "waiting"), now)
+            else:
+                outbox.enqueue_notice(execute, place, say(), key=each, now=now)

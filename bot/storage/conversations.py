@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agent.messages import Thread
 from bot.storage.database import Execute, Row
-from bot.storage.dialect import EXTRA, FOR_SHARE, FOR_UPDATE, SKIP_LOCKED
+from bot.storage.dialect import EXTRA, FOR_SHARE, FOR_UPDATE, SKIP_LOCKED, AdvisoryLock, lock_until_commit
 from bot.storage.inbox import KEPT, OPEN
 from bot.storage.replicas import DEAD_OWNER, HOST, LIVES_ELSEWHERE
 from bot.storage.rows import insert_row, read_row, read_rows
@@ -48,7 +48,7 @@ _WHAT_PENDS = (
 # Before what pends is counted: what its holder has stored is then seen, and whoever stores more counts after it.
 _LOCK = f"{EXTRA}SELECT 1 FROM conversations WHERE key=:key{FOR_UPDATE}"
 _OWN = f"owner=:owner, host={HOST}, fence=fence+1"
-_LOCK_QUEUE = f"{EXTRA}SELECT pg_advisory_xact_lock(1178686323)"
+_LOCK_QUEUE = lock_until_commit(AdvisoryLock.QUEUE)
 _INTERRUPT = (
     "UPDATE conversations SET owner=NULL,"
     f" state=CASE state WHEN '{ConversationState.IDLE}' THEN '{ConversationState.DIRTY}' ELSE state END"

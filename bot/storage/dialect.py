@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from enum import IntEnum, unique
 
 ROW_ID = "_rowid_"  # where the row is stored; `rowid` is the key of the full-text index
 BODY_BYTES, HASH_BYTES = "CAST(body AS BLOB)", "CAST(hash AS BLOB)"  # of a row of the audit, whatever was written there
@@ -26,7 +27,28 @@ FOR_SHARE = " /* held */"  # the rows that must stay as they are until the trans
 SKIP_LOCKED = " /* unless locked */"  # locked, without rows that another process claims at this moment
 NOW = "((julianday('now')-2440587.5)*86400.0)"  # unix time by the database's clock, whatever the hosts' clocks say
 EXTRA = "/* PostgreSQL */ "  # begins a statement that SQLite leaves out: there, each transaction is alone
-LOCK_AUDIT = EXTRA + "SELECT 1 FROM audit LIMIT 0"  # until the transaction ends: each row continues the one before it
+
+
+@unique
+class AdvisoryLock(IntEnum):
+    """The numbers of PostgreSQL's advisory locks, which all parts of Fawn share."""
+
+    AUDIT = 1178686318  # who writes a row of it: each continues the one before it
+    OWNER = 1178686319  # the session that works on this database
+    FENCE = 1178686320  # shared by each transaction of a process whose transactions are not in that session
+    RELEASE = 1178686321  # one at a time releases what the dead held
+    OUTBOX = 1178686322  # one at a time claims rows: none overtakes another
+    COPY = 1178686323  # shared by copies, which read one moment; who overwrites what was deleted has it alone
+    QUEUE = 1178686324  # one at a time looks who has to wait
+    SCHEMA = 1178686325  # a session that makes or upgrades the tables, where others may do the same
+
+
+def lock_until_commit(lock: AdvisoryLock) -> str:
+    """Return a statement that has other processes wait until the transaction ends."""
+    return f"{EXTRA}SELECT pg_advisory_xact_lock({lock})"
+
+
+LOCK_AUDIT = lock_until_commit(AdvisoryLock.AUDIT)
 
 POSTGRESQL: Mapping[str, str] = {
     ROW_ID: "ctid",
@@ -41,7 +63,6 @@ POSTGRESQL: Mapping[str, str] = {
     f"INSERT INTO memory_index{MERGE_PAGES}": "SELECT :pages",
     "total_changes()": "0",
     NOW: "date_part('epoch', clock_timestamp())",
-    LOCK_AUDIT: "SELECT pg_advisory_xact_lock(1178686318)",
     EXTRA: "",
     FROM_THE_LEFT: "JOIN",
     FOR_UPDATE: " FOR UPDATE",

@@ -15,7 +15,7 @@ from agent.messages import Thread
 from agent.stored_json import build_dataclass
 from bot.storage.conversations import find_conversation
 from bot.storage.database import Execute, Row
-from bot.storage.dialect import EXTRA
+from bot.storage.dialect import AdvisoryLock, lock_until_commit
 from bot.storage.questions import QuestionRow
 from bot.storage.replicas import DEAD_OR_NO_OWNER, DEAD_OWNER, HOST, LIVES_ELSEWHERE
 from bot.storage.rows import insert_row
@@ -30,7 +30,7 @@ _OPEN = f"p.state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})"
 _HELD_UP = f"EXISTS (SELECT 1 FROM outbox p WHERE {_OPEN} AND p.thread=o.thread AND p.id<o.id AND p.owner<>:owner)"
 _NOT_MINE = f"(p.state={OutboxState.NEW} OR coalesce(p.owner, '')<>:owner)"
 _OTHERS = f"EXISTS (SELECT 1 FROM outbox p WHERE {_OPEN} AND p.thread=c.thread AND {_NOT_MINE})"
-_LOCK_CLAIMS = f"{EXTRA}SELECT pg_advisory_xact_lock(1178686322)"  # one at a time claims rows: none overtakes another
+_LOCK_CLAIMS = lock_until_commit(AdvisoryLock.OUTBOX)
 _CLAIM = (
     f"UPDATE outbox SET state={OutboxState.CLAIMED}, owner=:owner WHERE state={OutboxState.NEW} AND id IN"
     f" (SELECT id FROM outbox WHERE state={OutboxState.NEW} ORDER BY id LIMIT :limit) RETURNING *"

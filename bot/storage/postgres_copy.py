@@ -201,9 +201,7 @@ def _talking(target: Target) -> Iterator[Connection]:
             check_direct(connection)
             connection.execute(PATIENT)
             yield connection
-        except psycopg.Error as error:
-            raise StorageError(" ".join(str(error).split())) from error
-        except StatementError as error:
+        except (psycopg.Error, StatementError) as error:
             raise StorageError(" ".join(str(error).split())) from error
 
 

@@ -19,14 +19,12 @@ from psycopg.pq import PGconn, Ping
 
 from bot.storage.data_lock import DatabaseInUse
 from bot.storage.database import DatabaseAway, Execute, StatementError, StorageError
-from bot.storage.dialect import spell_for_postgresql
+from bot.storage.dialect import AdvisoryLock, spell_for_postgresql
 from bot.storage.migrate import DatabaseFault
 from catalogue import N_
 
-OWNER_LOCK = 1178686319  # the session that works on this database holds it
-FENCE = 1178686320  # shared by each transaction of a process whose transactions are not in that session
-COPY_LOCK = 1178686323  # shared by copies, which read one moment; who overwrites what was deleted has it alone
-SCHEMA_LOCK = 1178686325  # of a session that makes or upgrades the tables, where others may do the same
+OWNER_LOCK, FENCE = int(AdvisoryLock.OWNER), int(AdvisoryLock.FENCE)
+COPY_LOCK, SCHEMA_LOCK = int(AdvisoryLock.COPY), int(AdvisoryLock.SCHEMA)
 LOST_SECONDS = 15  # after which a connection counts as lost whose other end is silent
 STATEMENT_ERRORS = (
     psycopg.IntegrityError,
@@ -38,7 +36,7 @@ NOTICE_LOSS = (  # by the server, which would keep the lock of a machine that lo
     f"SET tcp_keepalives_idle={LOST_SECONDS // 3}; SET tcp_keepalives_interval={LOST_SECONDS // 3};"
     f" SET tcp_keepalives_count=2; SET tcp_user_timeout={LOST_SECONDS * 1000}"
 )
-_PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<!:):([A-Za-z_]\w*)")
+PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<!:):([A-Za-z_]\w*)")
 
 
 Target = str | Mapping[str, str]  # a URL, or the parameters of libpq with the URL as `conninfo`
@@ -84,11 +82,11 @@ def _make_rows(cursor: psycopg.Cursor[Any]) -> Callable[[Sequence[Any]], NamedRo
 def translate(sql: str) -> str:
     """Return a statement as psycopg reads it: spelled for PostgreSQL, `:name` as `%(name)s`."""
     spelled = spell_for_postgresql(sql).replace("%", "%%")
-    return _PARAMETER.sub(lambda found: f"%({found[1]})s" if found[1] else found[0], spelled)
+    return PARAMETER.sub(lambda found: f"%({found[1]})s" if found[1] else found[0], spelled)
 
 
-def _clean(value: Any) -> Any:
-    """PostgreSQL's texts have no NUL."""
+def without_nul(value: Any) -> Any:
+    """Return a value as PostgreSQL takes it: its texts have no NUL."""
     return value.replace("\0", "\ufffd") if isinstance(value, str) and "\0" in value else value
 
 
@@ -160,7 +158,7 @@ def reading(target: Target, *, snapshot: bool) -> Iterator[Execute]:
 def execute_on(connection: psycopg.Connection[NamedRow], sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
     """Run a statement as `Execute` promises. Raises StatementError, and StorageError for what ends the transaction."""
     try:
-        cursor = connection.execute(translate(sql), {name: _clean(value) for name, value in values.items()})
+        cursor = connection.execute(translate(sql), {name: without_nul(value) for name, value in values.items()})
         return cursor.fetchall() if cursor.description else ()
     except psycopg.Error as error:
         raise own_error(error) from error

@@ -23,14 +23,13 @@ from psycopg.pq.abc import PGresult
 
 from bot.storage.database import StatementError, StorageError
 from bot.storage.dialect import LOCK_AUDIT, spell_for_postgresql
-from bot.storage.postgres_session import NamedRow, own_error
+from bot.storage.postgres_session import PARAMETER, NamedRow, own_error, without_nul
 
 MAX_PREPARED = 400  # statements that the session keeps, with the plan of each
 PREPARED_FROM = 3  # times that a statement has come; many have as many parameters as there are values, and come once
 MAX_COUNTED = 2_000  # statements whose times are counted
 OUTDATED = "RevalidateCachedQuery"  # where the server finds that another process has changed the columns of a table
 PARTS = ("SAVEPOINT ", "RELEASE ")
-_PARAMETER = re.compile(r"'(?:[^']|'')*'|(?<!:):([A-Za-z_]\w*)")
 
 
 class Oid(IntEnum):
@@ -49,9 +48,7 @@ Encoded = tuple[Oid, bytes | None]
 
 
 def _encode_text(value: str) -> Encoded:
-    if "\0" in value:  # PostgreSQL's texts have none
-        value = value.replace("\0", "\ufffd")
-    return Oid.PLACE, value.encode()
+    return Oid.PLACE, without_nul(value).encode()
 
 
 def _encode_list(value: Sequence[Any]) -> Encoded:
@@ -95,7 +92,7 @@ def number_parameters(sql: str) -> tuple[bytes, tuple[str, ...]]:
             names.append(found[1])
         return f"${names.index(found[1]) + 1}"
 
-    return _PARAMETER.sub(number, spell_for_postgresql(sql)).encode(), tuple(names)
+    return PARAMETER.sub(number, spell_for_postgresql(sql)).encode(), tuple(names)
 
 
 class Statements:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bot.storage.database import Execute
-from bot.storage.dialect import EXTRA, NOW, SKIP_LOCKED
+from bot.storage.dialect import NOW, SKIP_LOCKED, AdvisoryLock, lock_until_commit
 from bot.storage.rows import insert_row, read_rows
 
 LEASE_SECONDS = 12.0  # with a look each second, another process takes over within 15
@@ -26,7 +26,7 @@ LIVES_ELSEWHERE = (  # whose files another living process has
     f"host<>'' AND host<>{HOST} AND host IN (SELECT host FROM replicas WHERE until>={NOW})"
 )
 
-_LOCK_RELEASE = f"{EXTRA}SELECT pg_advisory_xact_lock(1178686321)"  # one at a time releases what the dead held
+_LOCK_RELEASE = lock_until_commit(AdvisoryLock.RELEASE)
 
 
 @dataclass(frozen=True, slots=True)

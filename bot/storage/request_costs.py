@@ -1,4 +1,4 @@
-"""What requests have cost. A request is a run with those before it that ended with a question."""
+"""Sum what requests have cost. A request is a run with those before it that ended with a question."""
 
 from __future__ import annotations
 

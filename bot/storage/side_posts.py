@@ -1,4 +1,4 @@
-"""What was posted in a thread beside its conversation: it waits here until a message brings it to that conversation."""
+"""Keep what was posted in a thread beside its conversation, until a message brings it to that conversation."""
 
 from __future__ import annotations
 

@@ -42,7 +42,6 @@ from sandbox.base import SandboxError, SandboxGone, SandboxProvider, ShellComman
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 5.0  # between two looks at the rights of running commands
-IDLE_SECONDS = 30.0  # between two looks for commands that were queued without a wake-up
 TAIL_JOB = "task-tail"
 MAX_NOTE_BYTES = 2000  # of what the sandbox says beside the output, which goes to a file
 SCRIPT = "mkdir -p {folder} && exec >{log} 2>&1 && eval {command}"
@@ -83,7 +82,7 @@ class CommandTasks:
             task = self._running[row.id] = self._tasks.start(self._run(provider, row), name=f"task {row.id}")
             task.add_done_callback(partial(self._forget, row.id))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_SECONDS if self._running else IDLE_SECONDS):
+            async with asyncio.timeout(LOOK_SECONDS if self._running else None):
                 await self._wake.wait()
         self._wake.clear()
         if self._running:

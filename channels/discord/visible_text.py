@@ -1,4 +1,4 @@
-"""What a reader sees of a Discord message beside its text: embeds, components with text, and a poll.
+"""Read what a person sees of a Discord message beside its text: embeds, components with text, and a poll.
 
 discord.com/developers/docs/resources/message#embed-object, …/components/reference, …/resources/poll
 """

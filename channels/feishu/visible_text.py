@@ -1,4 +1,4 @@
-"""What a reader sees of a Feishu message that is no text: a card, a poll, a place, a task, a calendar entry, a contact.
+"""Read what a person sees of a Feishu message that is no text: cards, polls, places, tasks, events, contacts.
 
 open.feishu.cn/document/uAjLw4CM/ukTMukTMukTM/im-v1/message/events/message_content, and of cards as their senders wrote
 them …/feishu-cards/card-json-v2-structure; that those come with `user_card_content` only, and otherwise as "upgrade

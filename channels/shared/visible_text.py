@@ -1,4 +1,4 @@
-"""Everything that a reader sees of a message beside its text: cards, embeds, fields, buttons with addresses."""
+"""Read what a person sees of a message beside its text: cards, embeds, fields, buttons with addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader sees of a Slack message: its text, its blocks, and its attachments, which alerts are made of.
+"""Read what a person sees of a Slack message: its text, its blocks, and its attachments, which alerts are made of.
 
 docs.slack.dev/reference/block-kit/blocks, docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments
 """

@@ -1,4 +1,4 @@
-"""What a reader sees of a Telegram message that is no text: a poll, a contact, a place, a checklist, a dice, buttons.
+"""Read what a person sees of a Telegram message that is no text: polls, contacts, places, checklists, dice, buttons.
 
 core.telegram.org/bots/api#message, …#externalreplyinfo and …#richmessage
 """

@@ -1,4 +1,4 @@
-"""Run two transactions of PostgreSQL at once, as two processes do."""
+"""Run two transactions of PostgreSQL at once, as two processes do; open databases that processes share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import Any
 
-from bot.storage.database import Execute
+from bot.storage import replicas
+from bot.storage.database import Database, Execute
+from bot.storage.replicas import ALONE, LEASE_SECONDS, ReplicaRow
+
+ENDED = "UPDATE replicas SET until=until-:seconds WHERE id=:id"
 
 
 class Session:
@@ -69,3 +73,25 @@ def beside(url: str, first: Callable[[Execute], Any], second: Callable[[Execute]
         one.commit()
         thread.join(10)
         return value, found[0]
+
+
+def opened(url: str, **options: Any) -> Database:
+    """Return the database of a process that shares it, to be entered."""
+    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+
+    return PostgresDatabase(DatabaseServer(url, **({"shared": True} | options)))
+
+
+def replica(store: Database) -> ReplicaRow:
+    """Return the row of a process."""
+    return ReplicaRow(store.me, f"host of {store.me}", ALONE, 1.0, "0.1.0", "d")
+
+
+async def register(store: Database, *, alone: bool = False) -> None:
+    """Give a process its lease."""
+    await store.run(lambda execute: replicas.register(execute, replica(store), alone=alone))
+
+
+async def die(observer: Database, dead: Database) -> None:
+    """Have a lease end that nobody renews."""
+    await observer.run(lambda execute: execute(ENDED, {"seconds": 2 * LEASE_SECONDS, "id": dead.me}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,26 +16,9 @@ from bot.storage import leases
 from bot.storage.database import Database, Execute
 from channels.base import NO_CATCH_UP, CatchUpSource, Channel, ChannelError, Receive
 from tests.fakes.server import until
-from tests.support.postgres import database_of, need_postgres
-from tests.support.postgres_sessions import session
+from tests.support.postgres_sessions import die, session
 from tests.unit.bot.test_channel_supervisor import console_ended, no_state, receive
 from tests.unit.bot.test_outbox import RecordingChannel
-from tests.unit.bot.test_replicas import die, opened, register
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    need_postgres()
-    return database_of(tmp_path)
-
-
-@pytest.fixture
-async def pair(url: str) -> AsyncIterator[tuple[Database, Database]]:
-    async with AsyncExitStack() as stack:
-        one, two = [await stack.enter_async_context(opened(url)) for _ in range(2)]
-        await register(one)
-        await register(two)
-        yield one, two
 
 
 def take(store: Database, execute: Execute) -> set[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -32,20 +31,8 @@ from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.reception import open_turns
 from tests.unit.agent.test_resume import call, script
 from tests.unit.bot.test_outbox import RecordingChannel
-from tests.unit.bot.test_replicas import opened, register, url
 from tests.unit.bot.test_turn_runner import HELLO
 from tests.unit.bot.test_turn_runner_model import ModelHarness
-
-__all__ = ["url"]
-
-
-@pytest.fixture
-async def pair(url: str) -> AsyncIterator[tuple[Database, Database]]:
-    async with AsyncExitStack() as stack:
-        one, two = [await stack.enter_async_context(opened(url)) for _ in range(2)]
-        await register(one)
-        await register(two)
-        yield one, two
 
 
 def store_hello(execute: Execute) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,17 +17,11 @@ from bot.storage.data_lock import DatabaseInUse
 from bot.storage.database import Database, Execute, StatementError, StorageError, savepoint
 from bot.storage.dialect import MERGE_PAGES
 from bot.storage.migrate import NewerSchema
-from tests.support.postgres import database_of, need_postgres, sql_on_server
+from tests.support.postgres import sql_on_server
 from tests.support.postgres_sessions import beside, session
 
 THREAD = Thread("telegram", "1", "42")
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    need_postgres()
-    return database_of(tmp_path)
 
 
 def opened(url: str, **options: Any) -> Database:

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,15 +24,8 @@ from bench.memory import (
 )
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import VERSIONS_DIR, revision_chain, run_migrations
-from tests.support.postgres import database_of, need_postgres
 
 WAITING = "SELECT gin_clean_pending_list('memory_words') AS pages"  # of words that the index has not taken in
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    need_postgres()
-    return database_of(tmp_path)
 
 
 def opened(url: str) -> Database:

@@ -34,7 +34,6 @@ from tests.support.ports import free_port
 from tests.support.postgres import (
     SETTINGS,
     PostgresServer,
-    database_of,
     need_postgres,
     postgres_server,
     server_folder,
@@ -48,12 +47,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[3]
 TCP_REPAIR = 19  # linux/tcp.h; Python does not name it
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    need_postgres()
-    return database_of(tmp_path)
 
 
 def opened(target: Any, **options: Any) -> PostgresDatabase:

@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,18 +23,11 @@ from bot.storage.states import FireResult
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
-from tests.support.postgres import database_of, need_postgres
 from tests.support.postgres_sessions import beside, session
 from tests.support.reception import open_inbox
 
 THREAD = Thread("telegram", "1", "42")
 LONGEST = longest_wait(ServiceLimits())
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    need_postgres()
-    return database_of(tmp_path)
 
 
 @pytest.fixture

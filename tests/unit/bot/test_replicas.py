@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, closing
+from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,49 +17,14 @@ from bot.storage.budgets import CallHold, CounterKey
 from bot.storage.data_lock import DatabaseInUse
 from bot.storage.database import Database, Execute
 from bot.storage.outbox import Holder
-from bot.storage.replicas import ALONE, LEASE_SECONDS, ReplicaRow
+from bot.storage.replicas import LEASE_SECONDS
 from bot.storage.states import OutboxState
 from bot.storage.usage import Payer, PricedCall
 from bot.storage.wake_ups import Written
 from tests.fakes.server import until
-from tests.support.postgres import database_of, need_postgres
+from tests.support.postgres_sessions import die, opened, register
 
 THREAD = Thread("telegram", "1", "42")
-ENDED = "UPDATE replicas SET until=until-:seconds WHERE id=:id"
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    need_postgres()
-    return database_of(tmp_path)
-
-
-def opened(url: str, **options: Any) -> Database:
-    from bot.storage.postgres import DatabaseServer, PostgresDatabase
-
-    return PostgresDatabase(DatabaseServer(url, **({"shared": True} | options)))
-
-
-def replica(store: Database) -> ReplicaRow:
-    return ReplicaRow(store.me, f"host of {store.me}", ALONE, 1.0, "0.1.0", "d")
-
-
-async def register(store: Database, *, alone: bool = False) -> None:
-    await store.run(lambda execute: replicas.register(execute, replica(store), alone=alone))
-
-
-@pytest.fixture
-async def pair(url: str) -> AsyncIterator[tuple[Database, Database]]:
-    async with AsyncExitStack() as stack:
-        one, two = [await stack.enter_async_context(opened(url)) for _ in range(2)]
-        await register(one)
-        await register(two)
-        yield one, two
-
-
-async def die(observer: Database, dead: Database) -> None:
-    """Have a lease end that nobody renews."""
-    await observer.run(lambda execute: execute(ENDED, {"seconds": 2 * LEASE_SECONDS, "id": dead.me}))
 
 
 def hold_everything(execute: Execute, owner: str) -> str:

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from pathlib import Path
-
-import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from bot.journey import claims
@@ -20,27 +15,10 @@ from bot.storage.states import OutboxKind, OutboxState, RunState
 from channels.base import SentMessages
 from tests.fakes.server import until
 from tests.support.current_config import current_of
-from tests.support.postgres import database_of, need_postgres
-from tests.support.postgres_sessions import beside
+from tests.support.postgres_sessions import beside, die
 from tests.unit.bot.test_outbox import HERE, THERE, RecordingChannel
-from tests.unit.bot.test_replicas import die, opened, register
 
 ENDED_HERE = "SELECT count(*) AS n FROM outbox WHERE state=:state"
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    need_postgres()
-    return database_of(tmp_path)
-
-
-@pytest.fixture
-async def pair(url: str) -> AsyncIterator[tuple[Database, Database]]:
-    async with AsyncExitStack() as stack:
-        one, two = [await stack.enter_async_context(opened(url)) for _ in range(2)]
-        await register(one)
-        await register(two)
-        yield one, two
 
 
 async def enqueue(store: Database, *texts: str, thread: Thread = HERE) -> None:

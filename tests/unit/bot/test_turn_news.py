@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-
-import pytest
 
 from agent.messages import Message
 from bot.config.schema import AccessConfig, ServiceLimits
@@ -25,10 +23,8 @@ from sandbox.base import Sandbox
 from tests.fakes.server import until
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
-from tests.support.postgres import database_of, need_postgres
 from tests.support.postgres_sessions import beside, session
 from tests.support.reception import open_inbox
-from tests.unit.bot.test_replicas import opened, register
 from tests.unit.bot.test_turn_runner import HELLO, Lingering, TurnHarness
 
 
@@ -40,21 +36,6 @@ class Holding(Lingering):
         await asyncio.Event().wait()
         async with super().acquire(key, folder) as sandbox:
             yield sandbox
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    need_postgres()
-    return database_of(tmp_path)
-
-
-@pytest.fixture
-async def pair(url: str) -> AsyncIterator[tuple[Database, Database]]:
-    async with AsyncExitStack() as stack:
-        one, two = [await stack.enter_async_context(opened(url)) for _ in range(2)]
-        await register(one)
-        await register(two)
-        yield one, two
 
 
 async def receive(store: Database, message: Message) -> list[Receipt]:

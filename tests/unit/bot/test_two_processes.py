@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
-
-import pytest
 
 from agent.blocks import ALWAYS_ALLOW, DENY, Approve
 from agent.messages import Author, Kind, Message, Origin, Thread
@@ -27,11 +23,9 @@ from bot.storage.migrate import migrate_database
 from tests.fakes.server import until
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
-from tests.support.postgres import database_of, need_postgres
 from tests.support.postgres_sessions import beside, session
 from tests.support.reception import command_runner, command_service, open_inbox
 from tests.support.schedule_rows import add_schedule
-from tests.unit.bot.test_replicas import opened, register
 
 HOME = Thread("telegram", "1", "42")
 NEW = Message(
@@ -40,21 +34,6 @@ NEW = Message(
 CURRENT = current_of(telegram=AccessConfig(open=True))
 NOBODY = AccessPolicy({"telegram": AccessConfig(operators=("1",))})
 APPROVE = Approve("a", "May I?", call="bash", grant=Grant("bash", "make deploy"), option_count=4)
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    need_postgres()
-    return database_of(tmp_path)
-
-
-@pytest.fixture
-async def pair(url: str) -> AsyncIterator[tuple[Database, Database]]:
-    async with AsyncExitStack() as stack:
-        one, two = [await stack.enter_async_context(opened(url)) for _ in range(2)]
-        await register(one)
-        await register(two)
-        yield one, two
 
 
 # ------------------------------------------------------------ commands

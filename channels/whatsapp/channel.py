@@ -61,7 +61,7 @@ class WhatsAppChannel(PlatformChannel):
 
     name = NAME
     account_seconds = 600.0  # between two questions whether the platform answers
-    record_seconds = 2.0  # a report of a failure may come before the post is recorded
+    record_seconds = 2.0  # reports of failures wait: the posts may not be recorded yet
     limits = ChannelLimits(MAX_CHUNK_CHARS, DOCUMENT_BYTES, DOCUMENT_BYTES, mentions=False)
 
     def __init__(self, settings: WhatsAppSettings) -> None:
@@ -124,6 +124,8 @@ class WhatsAppChannel(PlatformChannel):
             return
         self._unsigned = False
         found = parse_webhook(delivery.body, self._settings.phone_number_id)
+        if any(isinstance(each, Status) and each.state == "failed" for each in found):
+            await asyncio.sleep(self.record_seconds)
         read = [await self._note_status(each) if isinstance(each, Status) else each for each in found]
         events = [event for event in read if event is not None]
         for event in events:
@@ -144,7 +146,6 @@ class WhatsAppChannel(PlatformChannel):
                 self._reported[status.mark] = status.message
             return None
         log.error("whatsapp.failed message=%s code=%d reason=%s", status.message, status.code, status.reason)
-        await asyncio.sleep(self.record_seconds)
         if status.code == WINDOW_OVER:
             await self.windows.close(status.person)
         return undelivered(status, self._settings.phone_number_id)

@@ -9,8 +9,10 @@ limit of time and of output, and runs again only when its credential expires or 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import time
@@ -210,14 +212,21 @@ def run_plugin(plugin: Plugin, seconds: float) -> bytes:
 
     Blocks. Raises ValueError with what went wrong, OSError if it cannot be started.
     """
-    process = subprocess.Popen(
-        plugin.argv,
-        env=plugin_environment(plugin, os.environ),  # noqa: TID251  a cloud's program reads its cloud's variables
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,  # to kill its children, too
-    )
+    environment = plugin_environment(plugin, os.environ)  # noqa: TID251  a cloud's program reads its cloud's variables
+    try:
+        process = subprocess.Popen(
+            plugin.argv,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # to kill its children, too
+        )
+    except PermissionError as error:
+        if "/" in plugin.argv[0] or shutil.which(plugin.argv[0], os.F_OK, environment.get("PATH")):
+            raise
+        # A folder of PATH may not be read, and the program is in none of the others.
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from error
     deadline = time.monotonic() + seconds
     with process:
         try:

@@ -20,6 +20,7 @@ from bot.service.audit_upkeep import sign_text
 from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Execute
+from bot.storage.dialect import EXTRA
 from bot.storage.migrate import migrate_database
 
 ROWS = 9
@@ -75,7 +76,7 @@ class Log:
 
     def execute_on(self, connection: sqlite3.Connection) -> Execute:
         connection.row_factory = sqlite3.Row
-        return lambda sql, values: connection.execute(sql, values).fetchall()
+        return lambda sql, values: [] if sql.startswith(EXTRA) else connection.execute(sql, values).fetchall()
 
     def fawn(self, *arguments: str) -> tuple[int, str]:
         code = main(["audit", *arguments, "--config", str(self.config)])

@@ -220,9 +220,15 @@ def test_what_a_program_leaves_running_is_not_waited_for() -> None:
     assert time.monotonic() - begun < 2.5
 
 
-def test_a_missing_program_is_said_with_the_kubeconfigs_own_hint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_missing_program_is_said_with_the_kubeconfigs_own_hint(tmp_path: Path, refuses: bool) -> None:
+    """Also where a part of PATH cannot be searched, which execve reports as if the program were there."""
     hint = "Install the plug-in of your cloud."
-    entry = {"apiVersion": V1, "command": "no-such-plugin-of-a-cloud", "installHint": hint}
+    command = "no-such-plugin-of-a-cloud"
+    entry: dict[str, Any] = {"apiVersion": V1, "command": command, "installHint": hint}
+    if refuses:
+        (tmp_path / "bin" / command).mkdir(parents=True)
+        entry["env"] = [{"name": "PATH", "value": f"{tmp_path / 'bin'}:/usr/bin"}]
     options = kubeconfig(tmp_path / "config", {"exec": entry}, {"server": "http://127.0.0.1:1"})
     with pytest.raises(SandboxUnavailable, match=rf"no-such-plugin-of-a-cloud.*No such file or directory\. {hint}"):
         find(options, tmp_path).read()

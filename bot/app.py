@@ -45,6 +45,7 @@ from bot.service.skill_library import open_library
 from bot.service.systemd import SystemdNotifier
 from bot.startup import (
     follow_languages,
+    hand_over,
     keep_reserve,
     open_catch_up,
     open_database,
@@ -223,6 +224,7 @@ class App:
                 tasks.append(group.create_task(feed, name="watchdog"))
             await self._stop.wait()
             log.info("app.stopping")
+            self._status.is_stopping = True
             self._systemd.send("STOPPING=1")
             if channel := self._console:
                 channel.stop_listening()
@@ -232,6 +234,7 @@ class App:
                 for task in tasks:
                     task.cancel()
                 return
+            await hand_over(self._store)
             await self._scheduler.close(self._current.limits.grace_seconds)
             try:
                 async with asyncio.timeout(DELIVERY_SECONDS):

@@ -20,17 +20,19 @@ from bot.storage.database import Database, Execute
 from bot.storage.jobs import release_stale_jobs
 from bot.storage.plan_holds import release_dead as release_dead_holds
 from bot.storage.replicas import ALONE, ReplicaRow, register
+from bot.storage.states import ReplicaState
 
 LEASE_LOST = 1  # the exit code: a supervisor starts it again
 
 
 def begin_process(execute: Execute, config: Config, store: Database) -> None:
-    """Register this process, and release what dead ones held."""
+    """Register this process, and release what dead ones held. Raises OtherVersions."""
     now = time.time()
-    record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
     host = host_name(config.data_dir) if store.is_shared else ""
-    replica = ReplicaRow(store.me, host, ALONE, now, VERSION, config.digest)
+    state = ReplicaState.STARTING if store.is_shared else ReplicaState.SERVING
+    replica = ReplicaRow(store.me, host, ALONE, now, VERSION, config.digest, state)
     register(execute, replica, alone=not store.is_shared)
+    record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
     release_dead(execute, config, now)
     for feature in FEATURES:
         if feature.recover:

@@ -24,6 +24,8 @@ from bot.storage.database import Database, DatabaseAway, StorageError
 from bot.storage.disk_reserve import set_aside
 from bot.storage.languages import read_chosen
 from bot.storage.migrate import COPYING, RESTORING
+from bot.storage.replicas import enter
+from bot.storage.states import ReplicaState
 from bot.storage.watermarks import StoredCatchUp
 from bot.storage.web_people import WEB
 from catalogue import localized
@@ -75,6 +77,13 @@ async def open_database(
             except (sqlite3.Error, StorageError) as error:
                 raise store_fault(config, error) from error
     return None
+
+
+async def hand_over(store: Database) -> None:
+    """Leave to other processes what waits for this one, which ends: they claim its conversations from now on."""
+    if store.is_shared:
+        with suppress(StorageError):  # then they do when it has ended
+            await store.run(partial(enter, id=store.me, state=ReplicaState.STOPPING), first=True)
 
 
 def _answer_probes(config: Config, why: str) -> AbstractAsyncContextManager[str]:

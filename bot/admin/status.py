@@ -64,7 +64,7 @@ class ServiceStatus:
         self._begun = time.time()
         self._since = TroubleTimes()
         self._model_reach = ModelReach()
-        self.is_ready = False
+        self.is_ready = self.is_stopping = False
         self.http_address = ""
         self.sandbox_use = SandboxUse()
         self.sandbox = LazyText(N_("being chosen."))
@@ -143,6 +143,8 @@ class ServiceStatus:
         found: dict[str, str] = {}
         if not self.is_ready:
             found["agent"] = _("The agent is loading.")
+        if self.is_stopping:  # what balances load sends requests elsewhere
+            found["service"] = _("It is stopping.")
         if oldest is None:
             found["database"] = _("The database did not answer within {n:g} seconds.", n=DATABASE_SECONDS)
         elif oldest >= SLOW_SECONDS:

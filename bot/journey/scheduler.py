@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 from agent.blocks import Notice
 from agent.messages import Message, Thread
@@ -19,8 +20,9 @@ from bot.journey.inbox import longest_wait
 from bot.journey.running_turn import RunningTurn
 from bot.journey.turn_runner import TurnRunner
 from bot.service.background import run_forever
-from bot.storage import conversations, inbox
+from bot.storage import conversations, inbox, replicas
 from bot.storage.database import Database, Execute
+from bot.storage.states import ReplicaState
 from bot.storage.wake_ups import Written
 from catalogue import ngettext, use_language
 from channels.base import Reply
@@ -47,6 +49,7 @@ class Scheduler:
         self._wake = store.listen(Written.MESSAGE)
         self._open = False  # it serves, and claims
         self._has_suspects = True  # of the previous process; nothing else is claimed
+        self._is_known = not store.is_shared  # to others as one that claims its conversations
         self._reserved = 0  # places for conversations that are being claimed
         self._tasks = BackgroundTasks()
         self._ready: float | None = None  # when the next unclaimed conversation is ready
@@ -185,6 +188,9 @@ class Scheduler:
 
     async def _claim_and_start(self) -> None:
         await self._try_suspects()
+        if not self._is_known:
+            await self._store.run(partial(replicas.enter, id=self._owner, state=ReplicaState.SERVING))
+            self._is_known = True
         self._wake.clear()
         now = time.time()
         with self._reserve(self._free) as free:

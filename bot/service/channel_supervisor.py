@@ -100,10 +100,16 @@ class ChannelSupervisor:
             self._begin(name)
 
     def stop_listening(self) -> None:
-        """Accept no more events. The channels stay connected, so that the last replies are delivered."""
+        """Accept no more events. The channels stay connected, so that the last replies are delivered.
+
+        Where only one process can be connected, another one takes over, and posts what is still to be said there.
+        """
         self._stopped = True
-        for listening in self._listening.values():
-            listening.cancel()
+        for name, listening in self._listening.items():
+            if name in self._by_listening and self.leases and self.leases.is_shared:
+                self._tasks[name].cancel()
+            else:
+                listening.cancel()
 
     async def _run_channel(self, name: str, connect: Connect, receive: Receive, catch_up: CatchUpSource) -> None:
         """Connect a channel and listen, while this process has the lease where there are several."""

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from bot.service.replicas import SURE_SECONDS
 from bot.storage.database import Database, StorageError
 from bot.storage.leases import release_lease, take_leases
+from bot.storage.wake_ups import Written
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,12 @@ class Leases:
         self._unsure_seconds = unsure_seconds  # without an answer of the database: soon others may take what it has
         self._states: dict[str, _State] = {}  # of those that are wanted
         self._sure = time.monotonic()  # when the database has said what this process has
-        self._wake = asyncio.Event()
+        self._wake = store.listen(Written.LEASE)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may take leases."""
+        return self._store.is_shared
 
     def has(self, name: str) -> bool:
         """Return whether this process has a lease."""

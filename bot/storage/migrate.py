@@ -40,6 +40,7 @@ SCHEMA_FILE = Path(__file__).parent / "schema.sql"
 VERSIONS_DIR = Path(__file__).parent / "migrations" / "versions"
 BACKUP_TIME = "%Y%m%d-%H%M%S"
 _UPGRADE_BACKUP = re.compile(r"\w+-\d{4}-\d{8}-\d{6}\.db")
+_ADDITIVE = re.compile(r"^ADDITIVE = True$", re.MULTILINE)  # in a migration that the version before can work with
 _FOLLOWS = re.compile(r"""^down_revision = ["']([0-9]{4})["']""", re.MULTILINE)
 
 
@@ -185,6 +186,22 @@ def revision_chain(versions: Path = VERSIONS_DIR) -> list[str]:
     while following := next_of.get(chain[-1]):
         chain.append(following)
     return chain
+
+
+def usable_by(versions: Path = VERSIONS_DIR) -> list[str]:
+    """Return the revisions whose versions can work with the tables of the last one: what follows only adds to them."""
+    usable = []
+    for revision in reversed(revision_chain(versions)):
+        usable.append(revision)
+        if not is_additive(revision, versions):
+            break
+    return usable
+
+
+def is_additive(revision: str, versions: Path = VERSIONS_DIR) -> bool:
+    """Return whether processes of the version before a migration may go on while it runs, and afterwards."""
+    [file] = versions.glob(f"{revision}_*.py")
+    return bool(_ADDITIVE.search(file.read_text("utf-8")))
 
 
 def _revisions(versions: Path) -> set[str]:

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import psycopg
@@ -46,7 +47,7 @@ from bot.storage.postgres_session import (
     connect,
     own_database,
 )
-from bot.storage.postgres_statements import Statements
+from bot.storage.postgres_statements import OUTDATED, Statements
 from bot.storage.postgres_wake_ups import WakeUps
 from bot.storage.wake_ups import Written
 
@@ -109,7 +110,7 @@ class PostgresDatabase(Database):
     async def __aenter__(self) -> Database:
         await super().__aenter__()
         if self.is_shared:
-            self._wake_ups = WakeUps(self._server.itself, self.me, self._wake_listeners, self.wake_all)
+            self._wake_ups = WakeUps(self._server.itself, self.me, self._hear, self.wake_all)
             self._waking = asyncio.create_task(self._wake_ups.serve(), name="wake-ups")
         return self
 
@@ -117,9 +118,24 @@ class PostgresDatabase(Database):
         if self._wake_ups and marks:
             self._wake_ups.announce(marks)
 
+    def _hear(self, marks: Collection[Mark]) -> None:
+        """Wake who waits for what another process has written. What one leaves may be anything."""
+        self._wake_listeners(marks)
+        if any(kind is Written.LEASE for kind, _name in marks):
+            self.wake_all()
+
     def _close_files(self) -> None:
-        if self._waking:
-            self._waking.cancel()
+        """Close nothing: it has no files."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, trace)
+        finally:
+            if self._wake_ups and self._waking:
+                await self._wake_ups.flush()
+                self._waking.cancel()
 
     async def _connect(self) -> BatchRunner:
         return await PostgresConnection.open(self._server, lambda: self._batch)
@@ -211,6 +227,11 @@ def _read_status(execute: Execute, transaction: str) -> str:
     return row["status"] or ""
 
 
+def _may_be_repeated(cause: BaseException | None) -> bool:
+    """Return whether a transaction failed for what others did at the same time, also to the columns of a table."""
+    return isinstance(cause, CONFLICTS) or (isinstance(cause, psycopg.Error) and cause.diag.source_function == OUTDATED)
+
+
 def _rewrite(target: Target) -> bool:
     """Return whether it did: the snapshot of a copy would keep what is to be overwritten."""
     try:
@@ -286,7 +307,7 @@ class PostgresConnection:
             if self._connection.closed:
                 raise DatabaseAway(str(error).strip()) from error
             self._connection.rollback()
-            return is_last or not isinstance(error.__cause__, CONFLICTS)
+            return is_last or not _may_be_repeated(error.__cause__)
         return True
 
     def _end(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:

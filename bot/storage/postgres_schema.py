@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -22,10 +23,13 @@ from bot.storage.migrate import (
     DatabaseFault,
     NewerSchema,
     head_revision,
+    is_additive,
     revision_chain,
     run_migrations,
+    usable_by,
 )
-from bot.storage.postgres_session import NamedRow, Target, connect_plainly, execute_on
+from bot.storage.postgres_session import OWNER_LOCK, SCHEMA_LOCK, NamedRow, Target, connect_plainly, execute_on
+from bot.storage.replicas import living, name_replicas
 from bot.storage.wake_ups import find_triggers
 from catalogue import N_
 
@@ -60,6 +64,13 @@ CREATE TABLE memory_index (
 );
 CREATE INDEX memory_words ON memory_index USING gin (words) WITH (fastupdate=off);
 """
+USABLE_BY = "usable by "  # begins the comment on the table of the revision
+_OTHERS = (  # sessions that own the database beside this one
+    "SELECT 1 FROM pg_locks WHERE locktype='advisory' AND granted AND objid=:owner AND pid<>pg_backend_pid()"
+    " AND database=(SELECT oid FROM pg_database WHERE datname=current_database()) AND pid NOT IN"
+    " (SELECT pid FROM pg_locks WHERE locktype='advisory' AND NOT granted AND objid=:schema)"
+)
+MIGRATION_WAIT = "10s"  # that a change waits for a table that others use: they wait behind it
 TUNING = "ALTER TABLE conversations SET (fillfactor=80, autovacuum_vacuum_scale_factor=0.02);\n"
 
 
@@ -91,11 +102,15 @@ def render_triggers() -> Iterator[str]:
 
 
 def prepare_schema(
-    connection: psycopg.Connection[NamedRow], target: Target, no_tables: DatabaseFault | None = None
+    connection: psycopg.Connection[NamedRow],
+    target: Target,
+    no_tables: DatabaseFault | None = None,
+    versions: Path = VERSIONS_DIR,
 ) -> None:
     """Make the tables where there are none, or upgrade those of an earlier version; and make the triggers.
 
-    Raises UnfitDatabase and NewerSchema, and `no_tables` where there are none. The caller owns the database.
+    Raises UnfitDatabase, NewerSchema and OlderServices, and `no_tables` where there are none. The caller owns the
+    database, maybe with others.
     """
     execute = partial(execute_on, connection)
     check_writable(execute)
@@ -104,11 +119,48 @@ def prepare_schema(
         if no_tables:
             raise no_tables
         connection.execute(render_schema())
-    elif current != head_revision():
-        upgrade_tables(current, target)
-        log.info("store.migrated revision=%s", head_revision())
+        _note_usable(connection, versions)
+    elif current not in (chain := revision_chain(versions)):
+        if chain[-1] not in _read_usable(execute):
+            raise NewerSchema("PostgreSQL", current, chain[-1])
+        log.info("store.newer revision=%s known=%s", current, chain[-1])
+        return  # its triggers are newer, too
+    elif current != chain[-1]:
+        _check_others(execute, chain[chain.index(current) + 1 :], versions)
+        upgrade_tables(current, target, versions)
+        _note_usable(connection, versions)
+        log.info("store.migrated revision=%s", chain[-1])
     for statement in render_triggers():
         connection.execute(statement)
+
+
+class OlderServices(DatabaseFault):
+    """The tables must be changed in a way that services of an earlier version cannot work with, and some work."""
+
+    def __init__(self, revision: str, others: str) -> None:
+        text = N_(
+            "this version changes the tables ({revision}) in a way that earlier versions cannot work with, and other"
+            " services work on the database: {others}. Nothing was changed: stop them, then start this version"
+        )
+        super().__init__(text, revision=revision, others=others)
+
+
+def _check_others(execute: Execute, missing: Sequence[str], versions: Path) -> None:
+    """Raise OlderServices where a change would break those that work, or begin to; who waits for this one does not."""
+    breaking = [revision for revision in missing if not is_additive(revision, versions)]
+    if breaking and execute(_OTHERS, {"owner": OWNER_LOCK, "schema": SCHEMA_LOCK}):
+        raise OlderServices(breaking[0], name_replicas(living(execute)) or "…")
+
+
+def _note_usable(connection: psycopg.Connection[NamedRow], versions: Path) -> None:
+    """Note which versions can work with the tables, for those that do not know their revision."""
+    connection.execute(f"COMMENT ON TABLE alembic_version IS '{USABLE_BY}{' '.join(usable_by(versions))}'")
+
+
+def _read_usable(execute: Execute) -> list[str]:
+    [row] = execute("SELECT obj_description(to_regclass('alembic_version')) AS said", {})
+    said = str(row["said"] or "")
+    return said.removeprefix(USABLE_BY).split() if said.startswith(USABLE_BY) else []
 
 
 def read_revision(execute: Execute) -> str:
@@ -125,7 +177,13 @@ def upgrade_tables(current: str, target: Target, versions: Path = VERSIONS_DIR) 
         raise NewerSchema("PostgreSQL", current, head_revision(versions))
     from sqlalchemy import create_engine
 
-    run_migrations(create_engine("postgresql+psycopg://", creator=partial(connect_plainly, target)), versions)
+    def connect_briefly() -> psycopg.Connection[Any]:
+        connection = connect_plainly(target)
+        connection.execute(f"SET lock_timeout='{MIGRATION_WAIT}'")
+        connection.commit()
+        return connection
+
+    run_migrations(create_engine("postgresql+psycopg://", creator=connect_briefly), versions)
 
 
 class UnfitDatabase(DatabaseFault):

@@ -33,12 +33,20 @@ class WakeUps:
     ) -> None:
         self._target, self._me, self._heard, self._look = target, me, heard, look
         self._pending: set[Mark] = set()
-        self._more = asyncio.Event()
+        self._more, self._told = asyncio.Event(), asyncio.Event()
+        self._told.set()
 
     def announce(self, marks: Collection[Mark]) -> None:
         """Tell the other processes soon what was committed."""
         self._pending.update(marks)
+        self._told.clear()
         self._more.set()
+
+    async def flush(self) -> None:
+        """Wait until all of it was told, at most a second: then the others look by themselves."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                await self._told.wait()
 
     async def serve(self) -> None:
         """Tell and hear until cancelled."""
@@ -69,6 +77,8 @@ class WakeUps:
             except psycopg.Error:
                 self.announce(marks)
                 raise
+            if not self._pending:
+                self._told.set()
 
     async def _hear(self, connection: psycopg.AsyncConnection) -> None:
         await connection.execute(f"LISTEN {CHANNEL}")

@@ -8,11 +8,15 @@ away, so a start releases what all earlier ones held.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bot.storage.database import Execute
 from bot.storage.dialect import NOW, SKIP_LOCKED, AdvisoryLock, lock_until_commit
+from bot.storage.migrate import DatabaseFault
 from bot.storage.rows import insert_row, read_rows
+from bot.storage.states import ReplicaState
+from catalogue import N_
 
 LEASE_SECONDS = 12.0  # with a look each second, another process takes over within 15
 RENEW_SECONDS = LEASE_SECONDS / 4
@@ -22,8 +26,9 @@ DEAD_OWNER = f"owner IS NOT NULL AND owner NOT IN {LIVING}"
 DEAD_OR_NO_OWNER = f"coalesce(owner, '') NOT IN {LIVING}"  # of a row whose state says that it is held
 
 HOST = "coalesce((SELECT host FROM replicas WHERE id=:owner), '')"  # of the process `owner`
-LIVES_ELSEWHERE = (  # whose files another living process has
-    f"host<>'' AND host<>{HOST} AND host IN (SELECT host FROM replicas WHERE until>={NOW})"
+LIVES_ELSEWHERE = (  # whose files another process has, which serves: one that begins or ends would have them wait
+    f"host<>'' AND host<>{HOST}"
+    f" AND host IN (SELECT host FROM replicas WHERE until>={NOW} AND state='{ReplicaState.SERVING}')"
 )
 
 _LOCK_RELEASE = lock_until_commit(AdvisoryLock.RELEASE)
@@ -39,11 +44,36 @@ class ReplicaRow:
     started_at: float
     version: str
     digest: str
+    state: str = ReplicaState.SERVING
+
+
+class OtherVersions(DatabaseFault):
+    """Processes work on the database whose rows this version may not understand, or the other way round."""
+
+    def __init__(self, version: str, others: Iterable[ReplicaRow]) -> None:
+        text = N_(
+            "this is version {version}, and other services work on the database: {others}. Only versions that differ in"
+            " the last number work together: stop all services, then start this version"
+        )
+        super().__init__(text, version=version, others=name_replicas(others))
+
+
+def name_replicas(replicas: Iterable[ReplicaRow]) -> str:
+    """Return processes as a person reads them."""
+    return ", ".join(f"{each.host or each.id} ({each.version})" for each in replicas)
+
+
+def work_together(one: str, other: str) -> bool:
+    """Return whether processes of these versions may share a database: all but the last number is the same."""
+    return one.rpartition(".")[0] == other.rpartition(".")[0]
 
 
 def register(execute: Execute, replica: ReplicaRow, *, alone: bool) -> None:
-    """Give a process its lease. `alone`: a lock keeps all others away, so none of them lives."""
+    """Give a process its lease. `alone`: a lock keeps all others away, so none of them lives. Raises OtherVersions."""
     execute(_LOCK_RELEASE, {})
+    others = [] if alone else living(execute)
+    if strangers := [each for each in others if not work_together(each.version, replica.version)]:
+        raise OtherVersions(replica.version, strangers)
     execute("DELETE FROM replicas" if alone else f"DELETE FROM replicas WHERE until>={ALONE}", {})
     insert_row(execute, "replicas", "id", {name: getattr(replica, name) for name in ReplicaRow.__slots__})
     if not alone:
@@ -54,6 +84,12 @@ def renew(execute: Execute, id: str, *, begin: bool = False) -> bool:
     """Extend the lease of a process. False: it has ended, and others may have what it held."""
     sql = f"UPDATE replicas SET until={NOW}+{LEASE_SECONDS} WHERE id=:id AND (until>={NOW} OR :begin=1) RETURNING id"
     return bool(execute(sql, {"id": id, "begin": int(begin)}))
+
+
+def enter(execute: Execute, id: str, state: ReplicaState) -> None:
+    """Record whether a process begins, serves or ends: others take what waits for one that does not serve."""
+    sql = f"UPDATE replicas SET state=:state WHERE id=:id AND state<>'{ReplicaState.STOPPING}'"
+    execute(sql, {"id": id, "state": state})
 
 
 def leave(execute: Execute, id: str) -> None:

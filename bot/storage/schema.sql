@@ -873,6 +873,7 @@ CREATE TABLE replicas (
     started_at FLOAT NOT NULL,
     version TEXT NOT NULL,
     digest TEXT NOT NULL,
+    state TEXT DEFAULT 'serving' NOT NULL,
     PRIMARY KEY (id)
 );
 
@@ -900,5 +901,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0117');
+INSERT INTO alembic_version VALUES ('0121');
 COMMIT;

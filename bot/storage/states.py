@@ -27,6 +27,14 @@ class OutboxState(IntEnum):
     DROPPED = 4  # by an operator, or because its chat is gone
 
 
+class ReplicaState(StrEnum):
+    """What a process does that has a lease."""
+
+    STARTING = "starting"  # it claims no conversations yet
+    SERVING = "serving"
+    STOPPING = "stopping"  # it claims no more
+
+
 class OutboxKind(StrEnum):
     """What an outbox row delivers."""
 

@@ -27,6 +27,7 @@ class Written(StrEnum):
     JOB = "job"  # to run, also later
     SCHEDULE = "schedule"  # active, with another time
     TASK = "task"  # queued, or ended while its command may run
+    LEASE = "lease"  # given up, or a process that leaves what waits for it to others
     WEB = "web"  # of a thread of the channel `web`, which its mark names
 
 
@@ -40,6 +41,8 @@ _QUEUED = f"NEW.state='{TaskState.QUEUED}'"
 _ENDED = f"OLD.state='{TaskState.RUNNING}'"
 _OF_WEB = f"NEW.thread>='{WEB}/' AND NEW.thread<'{WEB}0'"
 _CHANGED = "(NEW.pending<>OLD.pending OR NEW.owner IS NOT OLD.owner OR NEW.title<>OLD.title OR NEW.state<>OLD.state)"
+_GIVEN_UP = "OLD.owner IS NOT NULL"
+_HAS_LEFT = "OLD.id IS NOT NULL"
 _POSTED = "NEW.run=0"  # what the channel `web` posts; others store none like it
 
 TRIGGERS = (  # the kind, its table, the statements, and when a row of them wakes
@@ -59,6 +62,9 @@ TRIGGERS = (  # the kind, its table, the statements, and when a row of them wake
     ),
     (Written.TASK, "tasks", "INSERT", _QUEUED),
     (Written.TASK, "tasks", "UPDATE OF state", f"({_QUEUED} OR {_ENDED}) AND OLD.state<>NEW.state"),
+    (Written.LEASE, "leases", "DELETE", _GIVEN_UP),
+    (Written.LEASE, "replicas", "DELETE", _HAS_LEFT),
+    (Written.LEASE, "replicas", "UPDATE OF state", "OLD.state<>NEW.state"),
     (
         Written.WEB,
         "conversations",

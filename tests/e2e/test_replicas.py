@@ -131,6 +131,40 @@ async def test_a_service_that_is_stopped_leaves_its_turns_to_the_other_at_once(p
     assert [*two.rows("SELECT count(*) FROM replicas")] == [(1,)]
 
 
+async def test_a_service_that_stops_leaves_what_comes_to_the_other_while_its_turns_end(
+    pair: tuple[Replica, Replica],
+) -> None:
+    """Also messages in conversations that were its own. Who asks whether it is ready hears that it is not."""
+    one, two = pair
+    assert (await one.stop(), await two.stop()) == (OK, OK)
+    database = {"url": one.server.url.format("fawn"), "replicas": True}
+    one.configure(SETTINGS | {"limits": {"grace_seconds": 600}, "database": database})
+    await one.start()
+    key = await add_key(one, "ci", "telegram/7")
+    second = PATH.replace("/t/", "/u/")
+    async with client_of(one, key) as client:
+        _status, sent = await post(client, second, {"text": ask(word="first-")})
+        await finished_run(client, sent["id"])
+        serving = "SELECT count(*) FROM replicas WHERE state='serving'"
+        hosts = "SELECT host FROM conversations WHERE thread LIKE '%/u'"
+        [(before,)] = two.rows(hosts)
+        _status, sent = await post(client, PATH, {"text": ask(word="long-", tokens=4000, tok_ms=50)})
+        await wait_for(client, f"/v1/messages/{sent['id']}", lambda found: found["run"])
+        await two.start()
+        await until(lambda: two.rows(serving) == [(2,)], 60, "both")
+        assert one.process
+        one.process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(20):
+            while (await get(client, "/readyz"))[0] != 503:
+                await asyncio.sleep(0.05)
+        _status, sent = await post(client, second, {"text": ask(word="second-")})
+        run = await finished_run(client, sent["id"])
+        assert "second-" in run["text"]
+        assert one.process.returncode is None
+        [(after,)] = two.rows(hosts)
+        assert before != after
+
+
 async def test_a_service_without_the_setting_is_refused(pair: tuple[Replica, Replica], tmp_path: Path) -> None:
     one, _two = pair
     alone = Replica(tmp_path / "alone", one.telegram, one.model, one.server)

@@ -18,7 +18,7 @@ from bot.storage.data_lock import DatabaseInUse
 from bot.storage.database import Database, Execute
 from bot.storage.outbox import Holder
 from bot.storage.replicas import LEASE_SECONDS
-from bot.storage.states import OutboxState
+from bot.storage.states import OutboxState, ReplicaState
 from bot.storage.usage import Payer, PricedCall
 from bot.storage.wake_ups import Written
 from tests.fakes.server import until
@@ -159,6 +159,34 @@ async def test_a_conversation_stays_where_its_files_are_while_that_process_lives
     assert await two.run(partial(conversations.earliest_claimable, owner=two.me)) is None
     await die(two, one)
     assert [len(await two.run(look)) for look in looks] == [1, 1]
+
+
+@pytest.mark.parametrize("state", [ReplicaState.STARTING, ReplicaState.STOPPING])
+async def test_a_conversation_does_not_wait_for_a_process_that_begins_or_ends(
+    pair: tuple[Database, Database], state: ReplicaState
+) -> None:
+    """It goes on elsewhere, at once: the others are told."""
+    one, two = pair
+    heard: list[tuple[Written, str]] = []
+    two.follow(heard.extend)
+    event = two.listen(Written.MESSAGE)
+    await one.run(partial(hold_everything, owner=one.me))
+    await one.run(lambda execute: execute("UPDATE conversations SET owner=NULL", {}))
+    look = partial(conversations.claimable_conversations, owner=two.me, now=9.0, latest=99.0, limit=5)
+    assert await two.run(look) == []
+    event.clear()
+    await one.run(partial(replicas.enter, id=one.me, state=state))
+    assert len(await two.run(look)) == 1
+    await until(lambda: (Written.LEASE, "") in heard and event.is_set(), 20, "the wake-up")
+
+
+async def test_a_process_that_ends_never_serves_again(pair: tuple[Database, Database]) -> None:
+    """Its engine may be ready only then."""
+    one, two = pair
+    for state in (ReplicaState.STOPPING, ReplicaState.SERVING):
+        await one.run(partial(replicas.enter, id=one.me, state=state))
+    states = {each.id: each.state for each in await two.run(replicas.living)}
+    assert states == {one.me: ReplicaState.STOPPING, two.me: ReplicaState.SERVING}
 
 
 async def test_files_wait_for_the_process_that_has_them_and_not_for_ever(pair: tuple[Database, Database]) -> None:

@@ -31,6 +31,7 @@ LIVES_ELSEWHERE = (  # whose files another process has, which serves: one that b
     f" AND host IN (SELECT host FROM replicas WHERE until>={NOW} AND state='{ReplicaState.SERVING}')"
 )
 
+_GOES_ON = f"state<>'{ReplicaState.STOPPING}'"
 _LOCK_RELEASE = lock_until_commit(AdvisoryLock.RELEASE)
 
 
@@ -88,8 +89,7 @@ def renew(execute: Execute, id: str, *, begin: bool = False) -> bool:
 
 def enter(execute: Execute, id: str, state: ReplicaState) -> None:
     """Record whether a process begins, serves or ends: others take what waits for one that does not serve."""
-    sql = f"UPDATE replicas SET state=:state WHERE id=:id AND state<>'{ReplicaState.STOPPING}'"
-    execute(sql, {"id": id, "state": state})
+    execute(f"UPDATE replicas SET state=:state WHERE id=:id AND {_GOES_ON}", {"id": id, "state": state})
 
 
 def leave(execute: Execute, id: str) -> None:

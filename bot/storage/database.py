@@ -507,11 +507,11 @@ def savepoint(execute: Execute, name: str, engine: str = "") -> Iterator[None]:
     execute(f"{engine}SAVEPOINT {name}", {})
     try:
         yield
+        execute(f"{engine}RELEASE {name}", {})  # PostgreSQL does here what returned nothing and so had time
     except BaseException:
         execute(f"{engine}ROLLBACK TO {name}", {})
         execute(f"{engine}RELEASE {name}", {})
         raise
-    execute(f"{engine}RELEASE {name}", {})
 
 
 engine_savepoint = partial(savepoint, engine=EXTRA)

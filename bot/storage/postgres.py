@@ -60,6 +60,7 @@ UNKNOWN_SECONDS = 60.0  # in which the server has to say what became of a commit
 STEP_ROWS = 500
 PAUSED_SECONDS = 5.0  # after which the server ends the transaction of a process that does nothing in it
 DEADLOCK_TRIES = 5
+ALIVE = (TransactionStatus.INTRANS, TransactionStatus.IDLE)  # the second: its beginning was not sent yet
 CONFLICTS = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 Sessions = tuple["psycopg.Connection[NamedRow]", "psycopg.Connection[NamedRow] | None"]  # the second keeps others away
@@ -303,7 +304,7 @@ class PostgresConnection:
             raise
         except BaseException as error:  # lost, locked, full: every caller gets an answer
             batch.fail(error)
-            self._statements.forget_parts()
+            self._statements.forget_waiting()
             if self._connection.closed:
                 raise DatabaseAway(str(error).strip()) from error
             self._connection.rollback()
@@ -346,7 +347,8 @@ class PostgresConnection:
         before = frozenset(self._written)
         try:
             value = work(self._execute)
-            if self._connection.pgconn.transaction_status != TransactionStatus.INTRANS:
+            self._statements.end_part()
+            if self._connection.pgconn.transaction_status not in ALIVE:
                 raise StorageError("the transaction was rolled back")
         except StorageError:
             raise

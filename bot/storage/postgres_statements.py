@@ -3,26 +3,31 @@
 A unit has dozens of small statements. psycopg's cursors make objects for each of them, for its values and its columns,
 and the server parses and plans it again: together that takes several times what the statement itself does. Behind a
 pooler nothing is prepared. The functions of libpq, the loaders and the errors are psycopg's (decision 181).
+
+A statement that returns nothing waits for the next one that does, or for the end of its part of the transaction, and
+goes to the server in one message with it (libpq's pipeline mode, decision 192). Its error is raised there.
 """
 
 from __future__ import annotations
 
 import re
+import select
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from functools import lru_cache, partial
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from bot.storage.database import StatementError, StorageError
-from bot.storage.dialect import LOCK_AUDIT, spell_for_postgresql
+from bot.storage.dialect import EXTRA, LOCK_AUDIT, spell_for_postgresql
 from bot.storage.postgres_session import PARAMETER, NamedRow, own_error, without_nul
 
 MAX_PREPARED = 400  # statements that the session keeps, with the plan of each
@@ -30,6 +35,7 @@ PREPARED_FROM = 3  # times that a statement has come; many have as many paramete
 MAX_COUNTED = 2_000  # statements whose times are counted
 OUTDATED = "RevalidateCachedQuery"  # where the server finds that another process has changed the columns of a table
 PARTS = ("SAVEPOINT ", "RELEASE ")
+_RETURNS_NOTHING = re.compile(r"(?:INSERT|UPDATE|DELETE)\b(?!.*\bRETURNING\b)", re.DOTALL)
 
 
 class Oid(IntEnum):
@@ -80,9 +86,17 @@ def encode(value: object) -> Encoded:
     raise StatementError(f"no statement takes a {type(value).__name__}")
 
 
+class Spelled(NamedTuple):
+    """A statement as the server reads it, and the names of its values in order. `waits`: it returns nothing."""
+
+    text: bytes
+    names: tuple[str, ...]
+    waits: bool
+
+
 @lru_cache(maxsize=2048)
-def number_parameters(sql: str) -> tuple[bytes, tuple[str, ...]]:
-    """Return a statement as the server reads it, and the names of its values in order."""
+def number_parameters(sql: str) -> Spelled:
+    """Return a statement as the server reads it."""
     names: list[str] = []
 
     def number(found: re.Match[str]) -> str:
@@ -92,11 +106,21 @@ def number_parameters(sql: str) -> tuple[bytes, tuple[str, ...]]:
             names.append(found[1])
         return f"${names.index(found[1]) + 1}"
 
-    return PARAMETER.sub(number, spell_for_postgresql(sql)).encode(), tuple(names)
+    text = PARAMETER.sub(number, spell_for_postgresql(sql))
+    return Spelled(text.encode(), tuple(names), sql.startswith(EXTRA) or bool(_RETURNS_NOTHING.match(text)))
+
+
+class Sent(NamedTuple):
+    """A statement with its values. `name`: as which it is prepared."""
+
+    text: bytes
+    types: tuple[Oid, ...] = ()
+    data: Sequence[Any] = ()
+    name: bytes = b""
 
 
 class Statements:
-    """The statements of one session. `keeps`: they may be prepared, which poolers do not allow."""
+    """The statements of one session. `keeps`: they may be prepared and joined, which not all poolers allow."""
 
     def __init__(self, connection: psycopg.Connection[NamedRow], *, keeps: bool) -> None:
         self._libpq = connection.pgconn
@@ -107,33 +131,99 @@ class Statements:
         self._names: dict[bytes, Mapping[str, int]] = {}  # of a prepared statement, of its columns
         self._count = 0
         self._outdated = False  # what is prepared there
-        self._parts: list[bytes] = []  # of the transaction, that begin or end before the next statement
+        self._waiting: list[Sent] = []  # in their order, for the next one that returns something
+        self._may_fail = False  # one of them
         self._is_audit_locked = False
 
     def control(self, statements: str) -> None:
-        """Run statements that control the transaction. Raises psycopg.Error.
+        """Run statements that control the transaction. Raises psycopg.Error, also that of what waits.
 
-        Those that begin or end a part of it are sent with the next ones, or before the next statement.
+        Those that begin it, and those that begin or end a part of it, wait for the next statement.
         """
-        self._parts.append(statements.encode())
-        if not statements.startswith(PARTS):
+        waits = statements.startswith(PARTS)
+        if not waits:
             self._is_audit_locked = False
             if self._outdated and self._libpq.transaction_status == TransactionStatus.IDLE:
-                self._parts.insert(0, b"DEALLOCATE ALL")
+                self._check(self._libpq.exec_(b"DEALLOCATE ALL"))
                 self._outdated = False
-            self._send_parts()
+        if not (waits or statements.startswith("BEGIN")):
+            if statements.startswith("ROLLBACK"):
+                with suppress(psycopg.Error):  # it is undone anyway
+                    self.send()
+            self.send()
+            self._check(self._libpq.exec_(statements.encode()))
+            return
+        for each in statements.split("; "):
+            text = each.encode()
+            self._waiting.append(Sent(text, name=self._prepare(text, ())))
+        if self._may_fail or not (waits or self._keeps):
+            self.send()
 
-    def forget_parts(self) -> None:
+    def end_part(self) -> None:
+        """Send what waits and can fail: an error belongs to this part of the transaction. Raises as `execute`."""
+        if self._may_fail:
+            try:
+                self.send()
+            except psycopg.Error as error:
+                raise self._own(error) from error
+
+    def forget_waiting(self) -> None:
         """Forget what was to be sent: the transaction ends without it."""
-        self._parts.clear()
+        self._waiting.clear()
+        self._may_fail = False
 
-    def _send_parts(self) -> PGresult | None:
-        """Send what waits, if anything; return the result of the last statement."""
-        if not self._parts:
-            return None
-        statements = b"; ".join(self._parts)
-        self._parts.clear()
-        return self._check(self._libpq.exec_(statements))
+    def send(self) -> None:
+        """Send what waits. Raises psycopg.Error."""
+        if self._waiting:
+            self._send_all()
+
+    def _send_all(self) -> PGresult:
+        """Send what waits in one message; return the result of the last. Raises psycopg.Error for the first fault."""
+        waiting = self._waiting.copy()
+        self.forget_waiting()
+        if not self._keeps and len(waiting) > 1:  # all but the last control the transaction
+            self._check(self._libpq.exec_(b"; ".join(each.text for each in waiting[:-1])))
+            waiting = waiting[-1:]
+        if len(waiting) == 1:
+            return self._check(self._send_alone(waiting[0]))
+        self._libpq.enter_pipeline_mode()
+        for each in waiting:
+            if each.name:
+                self._libpq.send_query_prepared(each.name, each.data)
+            else:
+                self._libpq.send_query_params(each.text, each.data, each.types)
+        self._libpq.pipeline_sync()
+        return [*map(self._check, self._read_pipeline())][-1]
+
+    def _send_alone(self, each: Sent) -> PGresult:
+        if each.name:
+            return self._libpq.exec_prepared(each.name, each.data)
+        return self._libpq.exec_params(each.text, each.data, each.types)
+
+    def _read_pipeline(self) -> Sequence[PGresult]:
+        """Return the results of what was sent. Where the connection is lost, the last one says so."""
+        while self._libpq.flush():
+            self._wait(select.POLLIN | select.POLLOUT)
+        results: list[PGresult] = []
+        while True:
+            while self._libpq.is_busy():
+                self._wait(select.POLLIN)
+            result = self._libpq.get_result()
+            if result is None:  # the end of those of one statement
+                if self._libpq.status == ConnStatus.BAD:
+                    return results
+            elif result.status == ExecStatus.PIPELINE_SYNC:
+                self._libpq.exit_pipeline_mode()
+                return results
+            else:
+                results.append(result)
+
+    def _wait(self, events: int) -> None:
+        """Wait for the server, without Python's lock, which `get_result` would hold meanwhile."""
+        poll = select.poll()
+        poll.register(self._libpq.socket, events)
+        if any(happened & ~select.POLLOUT for _socket, happened in poll.poll()):
+            self._libpq.consume_input()
 
     def _forget(self) -> None:
         for known in (self._prepared, self._times, self._names):
@@ -147,27 +237,29 @@ class Statements:
                 if self._is_audit_locked:
                     return ()
                 self._is_audit_locked = True
-            text, names = number_parameters(sql)
+            text, names, waits = number_parameters(sql)
             if text.startswith((b"SAVEPOINT", b"RELEASE", b"ROLLBACK")):
                 self.control(text.decode())
                 return ()
-            if self._parts and not names:
-                self._parts.append(text)
-                return self._read(self._send_parts(), b"")
-            self._send_parts()
             encoded = [encode(values[name]) for name in names]
             types = tuple(kind for kind, _data in encoded)
-            data: list[Any] = [data for _kind, data in encoded]
-            if name := self._prepare(text, types):
-                return self._read(self._check(self._libpq.exec_prepared(name, data)), name)
-            return self._read(self._check(self._libpq.exec_params(text, data, types)), b"")
+            sent = Sent(text, types, [data for _kind, data in encoded], self._prepare(text, types))
+            self._waiting.append(sent)
+            if waits and self._keeps:
+                self._may_fail = True
+                return ()
+            return self._read(self._send_all(), sent.name)
         except KeyError as error:
             raise StatementError(f"the value of {error} is missing") from error
         except psycopg.Error as error:
-            if error.diag.source_function != OUTDATED:
-                raise own_error(error) from error
-            self._forget()
-            raise StorageError(str(error)) from error
+            raise self._own(error) from error
+
+    def _own(self, error: psycopg.Error) -> StatementError | StorageError:
+        """Return an error as `Execute` raises it."""
+        if error.diag.source_function != OUTDATED:
+            return own_error(error)
+        self._forget()
+        return StorageError(str(error))
 
     def _prepare(self, text: bytes, types: tuple[Oid, ...]) -> bytes:
         """Return the name of a prepared statement; b"" for one that does not come often."""

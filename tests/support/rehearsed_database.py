@@ -23,6 +23,7 @@ TABLES = "SELECT name FROM sqlite_master WHERE type='table'"  # what reads the n
 if ENGINE == "postgresql":
     TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema='public'"
 PAYLOAD_TEXT = "convert_from(payload, 'UTF8')" if ENGINE == "postgresql" else "CAST(payload AS TEXT)"
+BODY_TEXT = "CAST(body AS TEXT)"
 MAX_UNIT_SECONDS = 0.2  # CPU of a unit beside its statements; most take less than 0.001
 
 
@@ -54,14 +55,17 @@ def rehearsed_database(path: Path) -> Database:
 
 
 def stored_rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
-    """Return the rows that are in `rehearsed_database(path)`, as another process reads them."""
+    """Return the rows that are in `rehearsed_database(path)`, as another process reads them.
+
+    What has bytes of a text is read as that text on both engines, where it is cast to TEXT.
+    """
     if ENGINE != "postgresql":
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return connection.execute(sql).fetchall()
     from bot.storage.postgres_session import reading
 
     with reading(database_of(path), snapshot=False) as execute:
-        return [tuple(row) for row in execute(sql, {})]
+        return [tuple(row) for row in execute(sql.replace(BODY_TEXT, "convert_from(body, 'UTF8')"), {})]
 
 
 def change_rows(path: Path, sql: str, values: Mapping[str, Any]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,6 +148,67 @@ async def test_after_a_statement_that_was_refused_nothing_of_the_unit_is_kept(ur
         with pytest.raises(StorageError):
             await store.run(swallow)
         assert await store.run(threads) == []
+
+
+async def test_a_statement_that_returns_nothing_fails_its_own_unit(url: str) -> None:
+    """It is sent with the next one that returns something, at the latest at the end of its unit."""
+    async with opened(url) as store:
+
+        def bad(execute: Execute) -> None:
+            execute(INSERT, {"thread": "beside the fault"})
+            execute(INSERT, {"thread": None})
+
+        good = partial(_store_word, "good"), partial(_store_word, "better")
+        units = [store.run(good[0]), store.run(bad), store.run(good[1])]
+        outcomes = await asyncio.gather(*units, return_exceptions=True)
+        assert [type(each) for each in outcomes] == [type(None), StatementError, type(None)]
+        with pytest.raises(StatementError):
+            await store.run(bad)  # alone
+        assert await store.run(threads) == ["better", "good"]
+
+
+async def test_a_statement_that_returns_nothing_fails_in_its_part_of_the_unit(url: str) -> None:
+    async with opened(url) as store:
+
+        def part(execute: Execute) -> str:
+            execute(INSERT, {"thread": "before"})
+            try:
+                with savepoint(execute, "part"):
+                    execute(INSERT, {"thread": "in the part"})
+                    execute(INSERT, {"thread": None})
+            except StatementError as error:
+                return type(error).__name__
+            finally:
+                execute(INSERT, {"thread": "after"})
+            return ""
+
+        def early(execute: Execute) -> None:
+            execute(INSERT, {"thread": None})
+            with suppress(StatementError), savepoint(execute, "part"):
+                pass
+
+        assert await store.run(part) == "StatementError"
+        with pytest.raises(StorageError):  # its fault is not that of the part, and it was swallowed
+            await store.run(early)
+        assert await store.run(threads) == ["after", "before"]
+
+
+async def test_statements_that_return_nothing_share_a_message(url: str, tmp_path: Path) -> None:
+    from bot.storage.postgres_session import connect
+    from bot.storage.postgres_statements import Statements
+
+    with closing(connect(url)) as connection, (tmp_path / "trace").open("w+") as trace:
+        statements = Statements(connection, keeps=True)
+        connection.pgconn.trace(trace.fileno())
+        statements.control("BEGIN; SET LOCAL lock_timeout=1000")
+        for word in "abc":
+            statements.execute(INSERT, {"thread": word})
+        assert len(statements.execute("SELECT thread FROM addresses", {})) == 3
+        statements.control("COMMIT")
+        connection.pgconn.untrace()
+        trace.seek(0)
+        sent = sum(line.split("\t")[1:2] == ["F"] and "\tSync" in line for line in trace)
+        assert sent == 3  # the third INSERT is prepared; all statements up to the one that returns rows; COMMIT
 
 
 async def test_deleted_rows_leave_the_tables(url: str) -> None:

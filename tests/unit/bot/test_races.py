@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
-from bench.journeys import TWICE, Journeys, open_journeys, register, travel
+from bench.journeys import TWICE, Found, Travel, open_journeys, register
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey import claims
 from bot.journey.inbox import longest_wait
@@ -86,8 +86,8 @@ async def test_an_event_that_reaches_two_processes_is_stored_once(pair: tuple[Da
 
 
 async def test_under_load_nothing_is_left_and_nothing_is_answered_twice(pair: tuple[Database, Database]) -> None:
-    found = [Journeys(), Journeys()]
-    await asyncio.gather(*(travel(store, 3.0, each) for store, each in zip(pair, found, strict=True)))
+    found = [Found(), Found()]
+    await asyncio.gather(*(Travel(store, each).run(3.0) for store, each in zip(pair, found, strict=True)))
     left: list[Any] = [1]
     while left:  # what a caller stored when the time was over
         left = await pair[0].run(partial(claim, owner=pair[0].me))

@@ -18,7 +18,7 @@ from bot.commands.waits import Waiting, Waits
 from bot.config.schema import Config
 from bot.current import Current
 from bot.http.route import Route, still_starting
-from bot.journey.scheduler import Scheduler
+from bot.journey.runs_in_sight import RunsInSight
 from bot.journey.turn_part import MakeTurnPart
 from bot.rights.access import AccessPolicy
 from bot.rights.reservations import Budgets
@@ -69,7 +69,7 @@ class Door:
     channel: Callable[[str], Channel | None]
     commands: Commands
     status: ServiceStatus
-    scheduler: Scheduler  # the turns in progress, with their feeds
+    runs: RunsInSight  # in progress, also at other processes, with what they show
     folders: ConversationFolders
     command: Callable[[Message], Awaitable[str]]  # runs a command now, and returns its answer instead of posting it
     service: Service | None = None  # once turns can run

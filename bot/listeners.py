@@ -15,6 +15,7 @@ from bot.feature import Door
 from bot.features import FEATURES
 from bot.http.local_socket import serving_machine
 from bot.journey.inbox import Inbox
+from bot.journey.runs_in_sight import RunsInSight
 from bot.journey.scheduler import Scheduler
 from bot.storage.database import Database
 from channels.base import Channel
@@ -45,9 +46,9 @@ async def open_http(
 
     `machine` has the operations of its users, and attaches their consoles. Raises AgentConfigError where it cannot.
     """
-    door = Door(
-        store, current, inbox.receive, inbox.receive_one, channel, commands, status, scheduler, folders, command
-    )
+    runs = RunsInSight(store, scheduler, current)
+    await stack.enter_async_context(runs.shared())
+    door = Door(store, current, inbox.receive, inbox.receive_one, channel, commands, status, runs, folders, command)
     served: list[Route] = []
 
     def routes_of_machine() -> Sequence[Route]:

@@ -153,10 +153,12 @@ class Endpoints:
         return read_response(request, await self._read_run(caller, path_number(request, "run")))
 
     async def _read_run(self, caller: Caller, number: int) -> Json:
-        found, _row, _thread = await self.door.store.run(
+        found, row, thread = await self.door.store.run(
             partial(read_models.read_run, caller=caller, number=number), durable=False
         )
-        live = self.door.scheduler.find(number)
+        if row.state == RunState.RUNNING:
+            await self.door.runs.look(thread)
+        live = self.door.runs.find(number)
         return found | ({"text": live.feed.view.text} if live else {})
 
     async def _stop(self, request: web.Request) -> web.Response:

@@ -17,7 +17,7 @@ from bot.api.caller import Caller
 from bot.feature import Door
 from bot.http.event_stream import HEARTBEAT, EventStream, stream_events
 from bot.http.route import HttpProblem
-from bot.journey.running_turn import RunningTurn
+from bot.journey.fed_run import FedRun
 from bot.storage.database import Execute, Mark, StorageError
 from bot.storage.wake_ups import Written
 from channels.shared.background import BackgroundTasks
@@ -57,7 +57,7 @@ class EventHub:
         self._by_credential: dict[str, set[Subscription]] = {}
         self._tasks = BackgroundTasks()
         door.store.follow(self._written)
-        door.scheduler.follow(self._begun)
+        door.runs.follow(self._begun)
 
     async def stream(
         self,
@@ -98,7 +98,8 @@ class EventHub:
         same.add(mine)
         self._counts[caller.author.id] += 1
         try:
-            yield mine
+            with self._door.runs.wanted(place):
+                yield mine
         finally:
             self._counts[caller.author.id] -= 1
             self._open[mine.place].discard(mine)
@@ -113,7 +114,7 @@ class EventHub:
             if written is Written.WEB:
                 self._tell(thread)
 
-    def _begun(self, live: RunningTurn) -> None:
+    def _begun(self, live: FedRun) -> None:
         self._tell(str(live.job.thread))
 
     def _tell(self, thread: str) -> None:

@@ -21,7 +21,7 @@ from bot.api.run_reader import RunEvent, RunReader
 from bot.feature import Door
 from bot.http.event_stream import EventSink, EventStream
 from bot.http.route import HttpProblem
-from bot.journey.running_turn import RunningTurn
+from bot.journey.fed_run import FedRun
 from bot.storage import inbox, runs, transcripts
 from bot.storage.database import Execute
 from bot.storage.states import EntryKind, InboxState, RunState
@@ -75,7 +75,7 @@ class ThreadEvents:
             self._missed = self.position.run
 
     async def _step(self) -> None:
-        for live in self._turns():
+        for live in self.door.runs.at(self.place):
             known = self._readers.get(live.job.run)
             if known is None or known.feed is not live.feed:
                 await self._follow(live)
@@ -91,16 +91,10 @@ class ThreadEvents:
             if not self._find(reader.run):
                 self._readers.pop(reader.run).close()
 
-    def _turns(self) -> Sequence[RunningTurn]:
-        if self.place.topic:
-            return self.door.scheduler.at(self.place)
-        turns = self.door.scheduler.running_turns
-        return [live for live in turns if live.job.thread.without_topic == self.place]
+    def _find(self, run: int) -> FedRun | None:
+        return next((live for live in self.door.runs.at(self.place) if live.job.run == run), None)
 
-    def _find(self, run: int) -> RunningTurn | None:
-        return next((live for live in self._turns() if live.job.run == run), None)
-
-    async def _follow(self, live: RunningTurn) -> None:
+    async def _follow(self, live: FedRun) -> None:
         at = self.position.at if self.position and self.position.run == live.job.run else None
         if before := self._readers.pop(live.job.run, None):
             before.close()
@@ -177,7 +171,7 @@ class RunEvents:
             while not self.subscription.over:
                 if self.run is None and await self._is_withdrawn():
                     return
-                live = self.door.scheduler.find(self.run) if self.run is not None else None
+                live = self.door.runs.find(self.run) if self.run is not None else None
                 if live and (reader is None or reader.feed is not live.feed):
                     if reader:
                         reader.close()
@@ -188,7 +182,7 @@ class RunEvents:
                 if reader is None or reader.ended:
                     if reader and reader.suspended:
                         return
-                    if self.run is not None and await self._tell_end(complete=reader is not None):
+                    if self.run is not None and await self._tell_end(complete=reader is not None and not reader.moved):
                         return
                 await self.stream.wait()
         finally:

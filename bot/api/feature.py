@@ -42,7 +42,7 @@ def _routes(door: Door) -> Sequence[Route]:
         EventEndpoints(door, hub),
         FileEndpoints(door, files),
         LangGraphEndpoints(door, hub),
-        ProtocolEndpoints(door, hub, RecentRuns(door.scheduler)),
+        ProtocolEndpoints(door, hub, RecentRuns(door.runs)),
         StoreEndpoints(door),
         OperateEndpoints(door),
         OperateChanges(door),

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass
 
 from agent.blocks import View
 from bot.api.event_json import Json, RunPosition, block_event, view_json
-from bot.api.recent_runs import FedRun
 from bot.current import Current
 from bot.http.event_stream import SlowReader
-from bot.journey.feed import SUSPENDED, Ended
-from bot.journey.transcript import with_thoughts
-
-log = logging.getLogger(__name__)
+from bot.journey.fed_run import FedRun, recall
+from bot.journey.feed import MOVED, SUSPENDED, Ended
 
 
 @dataclass(slots=True)
@@ -33,6 +29,7 @@ class RunReader:
         self.run = live.job.run
         self.thread = live.job.thread
         self.ended = self.suspended = False
+        self.moved = False  # the run goes on elsewhere, or has ended there: the rest was not told
         self.told = False  # the reader knows of the end
         self._live = live
         self._current = current
@@ -48,7 +45,7 @@ class RunReader:
     async def begin(self, at: RunPosition | None) -> list[RunEvent]:
         """Go on behind this position; anywhere else, begin with a snapshot of what the run shows."""
         job = self._live.job
-        if at and at.began == self.feed.began and at.number <= self.feed.last:
+        if at and at.began == self.feed.began and self.feed.holds(at.number):
             self._after = at.number
             return []
         begun = {
@@ -59,7 +56,7 @@ class RunReader:
             "started": job.started,
         }
         earlier = await recall(self._live, self._current)
-        if not (self.feed.last or earlier.texts or earlier.steps):
+        if not (self.feed.last or self.feed.view.blocks() or earlier.texts or earlier.steps):
             return [self._event("run", begun, 0)]
         numbered = self.feed.read(-1)[0]  # whatever the ring holds, the view and its number
         view = numbered.content if isinstance(numbered.content, View) else View()
@@ -78,7 +75,7 @@ class RunReader:
                 case View():
                     raise SlowReader
                 case Ended(state):
-                    self.ended, self.suspended = True, state == SUSPENDED
+                    self.ended, self.suspended, self.moved = True, state == SUSPENDED, state == MOVED
                 case block:
                     if event := block_event(block):
                         events.append(self._event(event[0], {"run": self.run, **event[1]}, self._after))
@@ -86,17 +83,3 @@ class RunReader:
 
     def _event(self, name: str, data: Json, number: int) -> RunEvent:
         return RunEvent(name, data, RunPosition(self.feed.began, number))
-
-
-async def recall(live: FedRun, current: Current) -> View:
-    """Return what earlier attempts of a run did, which its checkpoint has."""
-    job, view = live.job, View()
-    if job.resumed and not job.answers:
-        try:
-            async with current.use_agent() as agent:
-                found = await agent.recall(job.conversation, {each.key for each in job.messages})
-                for block in with_thoughts(found, live.feed.thoughts):
-                    view.add(block)
-        except Exception:  # the boundary of one reader, who then sees this attempt only
-            log.exception("events.not_recalled run=%d", job.run)
-    return view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from agent.blocks import Approve, Ask
@@ -51,6 +51,11 @@ class ClaimedRun:
     def asked(self) -> float:
         """The unix time of the oldest of its messages."""
         return min((each.time for each in self.messages if each.time), default=self.started)
+
+    @property
+    def recalled(self) -> Collection[str]:
+        """The keys of the messages with which an earlier attempt began, whose work the checkpoint has."""
+        return {each.key for each in self.messages} if self.resumed and not self.answers else ()
 
     @property
     def author(self) -> Author:

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 RING_BLOCKS = 512
 SUSPENDED = "suspended"  # how a run ends that a later process resumes
+MOVED = "moved"  # …that goes on elsewhere, or whose process tells no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,12 @@ class NumberedBlock:
 class RunFeed:
     """The blocks of one run. `readers` are called with each published block and must return at once."""
 
-    def __init__(self, *readers: Callable[[Block], None]) -> None:
+    def __init__(self, *readers: Callable[[Block], None], began: int = 0) -> None:
         self.view = View()
         self.thoughts: tuple[Step, ...] = ()  # the reasoning of an earlier attempt, which no checkpoint has
         self.state = ""  # how the run ended in this process
-        self.began = time.time_ns() // 1_000_000  # names this execution of the run: numbers of another one mean nothing
+        # `began` names this execution of the run: numbers of another one mean nothing
+        self.began = began or time.time_ns() // 1_000_000
         self._readers = [*readers]
         self._ring: deque[Block | Ended] = deque(maxlen=RING_BLOCKS)
         self._last = 0  # the number of the latest block
@@ -82,6 +84,14 @@ class RunFeed:
         for woken in self._watchers:
             woken.set()
 
+    def catch_up(self, view: View, number: int) -> None:
+        """Go on behind block `number`, with what the run shows up to there."""
+        self.view = view
+        self._ring.clear()
+        self._last = number
+        for woken in self._watchers:
+            woken.set()
+
     def follow(self, woken: asyncio.Event) -> None:
         """Set an event with each block from now on, until `unfollow`."""
         self._watchers.add(woken)
@@ -95,10 +105,14 @@ class RunFeed:
         """The number of the latest block."""
         return self._last
 
+    def holds(self, after: int) -> bool:
+        """Whether all that follows number `after` can be read block by block."""
+        return self._last - len(self._ring) <= after <= self._last
+
     def read(self, after: int) -> Sequence[NumberedBlock]:
         """Return what follows number `after`: a View alone where the ring does not hold it."""
         first = self._last - len(self._ring)
-        if not first <= after <= self._last:  # behind the ring, or a number of an earlier process
+        if not self.holds(after):  # behind the ring, or a number of an earlier process
             return [NumberedBlock(self._last - self._ended, copy.deepcopy(self.view))]
         return [
             NumberedBlock(number, each)

@@ -129,6 +129,7 @@ class Database:
         self.commits = self.units = 0  # so far: transactions, and the units of work in them
         self._listeners: dict[Written, list[asyncio.Event]] = {}
         self._followers: list[Callable[[Collection[Mark]], None]] = []
+        self._readers: dict[str, Callable[[str, str], None]] = {}  # of letters, by topic
         self._connection: BatchRunner | None = None
         self._writer: asyncio.Task[None]
 
@@ -173,6 +174,21 @@ class Database:
     def follow(self, follower: Callable[[Collection[Mark]], None]) -> None:
         """Call `follower` on the loop's thread with what marks each commit: kinds of rows, and what they are named."""
         self._followers.append(follower)
+
+    def send(self, topic: str, text: str, to: str = "") -> None:
+        """Tell another process something soon, or ("") all others. A process that works alone has none."""
+
+    def read_letters(self, topic: str, reader: Callable[[str, str], None]) -> None:
+        """Call `reader` on the loop's thread with the sender and the text of each letter with this topic."""
+        self._readers[topic] = reader
+
+    def _take_letter(self, sender: str, topic: str, text: str) -> None:
+        """Give a letter to its reader, whose failure ends nothing else."""
+        try:
+            if reader := self._readers.get(topic):
+                reader(sender, text)
+        except Exception:
+            log.exception("letter.not_read topic=%s", topic)
 
     def wake_all(self) -> None:
         """Have everyone who listens look."""

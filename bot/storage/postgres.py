@@ -111,7 +111,7 @@ class PostgresDatabase(Database):
     async def __aenter__(self) -> Database:
         await super().__aenter__()
         if self.is_shared:
-            self._wake_ups = WakeUps(self._server.itself, self.me, self._hear, self.wake_all)
+            self._wake_ups = WakeUps(self._server.itself, self.me, self._hear, self.wake_all, self._take_letter)
             self._waking = asyncio.create_task(self._wake_ups.serve(), name="wake-ups")
         return self
 
@@ -124,6 +124,11 @@ class PostgresDatabase(Database):
         self._wake_listeners(marks)
         if any(kind is Written.LEASE for kind, _name in marks):
             self.wake_all()
+
+    def send(self, topic: str, text: str, to: str = "") -> None:
+        """Tell another process something soon, or ("") all others. It may be lost."""
+        if self._wake_ups:
+            self._wake_ups.send(topic, text, to)
 
     def _close_files(self) -> None:
         """Close nothing: it has no files."""

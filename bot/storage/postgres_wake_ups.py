@@ -1,7 +1,7 @@
 """Wake the readers of other processes: NOTIFY after a commit, on a connection of its own, and a look each second.
 
 Inside of a transaction, NOTIFY would have all commits wait for each other. A notification may be lost with its
-connection; whoever waits looks again within a second.
+connection; whoever waits looks again within a second. The same connections carry the letters of processes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 
 import psycopg
+from psycopg.sql import SQL, Identifier
 
 from bot.storage.database import Mark
+from bot.storage.postgres_letters import ALL, IncomingLetters, OutgoingLetters, channel_of
 from bot.storage.postgres_session import Target, connection_options
 from bot.storage.wake_ups import Written
 
@@ -23,15 +25,26 @@ CHANNEL = "fawn"
 MAX_PAYLOAD_BYTES = 7500  # PostgreSQL takes less than 8000
 AGAIN_SECONDS = 1.0  # after which a lost connection is tried again
 LOOK_SECONDS = 1.0  # between looks for what no notification told
+PAYLOADS_AT_ONCE = 20
+TELL_LETTERS = "SELECT pg_notify(channel, payload) FROM unnest(%s::text[], %s::text[]) AS letters(channel, payload)"
 
 
 class WakeUps:
-    """The wake-ups of the process `me`. `heard` gets what others have written; `look` wakes every reader."""
+    """The wake-ups and letters of the process `me`.
+
+    `heard` gets what others have written, `read` their letters; `look` wakes every reader.
+    """
 
     def __init__(
-        self, target: Target, me: str, heard: Callable[[Collection[Mark]], None], look: Callable[[], None]
+        self,
+        target: Target,
+        me: str,
+        heard: Callable[[Collection[Mark]], None],
+        look: Callable[[], None],
+        read: Callable[[str, str, str], None],
     ) -> None:
-        self._target, self._me, self._heard, self._look = target, me, heard, look
+        self._target, self._me, self._heard, self._look, self._read = target, me, heard, look, read
+        self._outgoing, self._incoming = OutgoingLetters(me), IncomingLetters(me)
         self._pending: set[Mark] = set()
         self._more, self._told = asyncio.Event(), asyncio.Event()
         self._told.set()
@@ -47,6 +60,11 @@ class WakeUps:
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_SECONDS):
                 await self._told.wait()
+
+    def send(self, topic: str, text: str, to: str) -> None:
+        """Send a letter soon to one process, or ("") to all others."""
+        self._outgoing.add(topic, text, to)
+        self._more.set()
 
     async def serve(self) -> None:
         """Tell and hear until cancelled."""
@@ -79,11 +97,26 @@ class WakeUps:
                 raise
             if not self._pending:
                 self._told.set()
+            await self._tell_letters(connection)
+
+    async def _tell_letters(self, connection: psycopg.AsyncConnection) -> None:
+        while payloads := self._outgoing.take(PAYLOADS_AT_ONCE):
+            try:
+                await connection.execute(TELL_LETTERS, [*map(list, zip(*payloads, strict=True))])
+            except psycopg.Error:
+                self._outgoing.put_back(payloads)
+                self._more.set()
+                raise
 
     async def _hear(self, connection: psycopg.AsyncConnection) -> None:
-        await connection.execute(f"LISTEN {CHANNEL}")
+        for channel in (CHANNEL, ALL, channel_of(self._me)):
+            await connection.execute(SQL("LISTEN {}").format(Identifier(channel)))
         self._look()  # what was told while nobody listened
         async for notice in connection.notifies():
+            if notice.channel != CHANNEL:
+                if letter := self._incoming.add(notice.payload):
+                    self._read(letter.sender, letter.topic, letter.text)
+                continue
             sender, *lines = notice.payload.split("\n")
             if sender != self._me and (marks := [*_marks(lines)]):
                 self._heard(marks)

@@ -180,6 +180,15 @@ def stopped_runs(execute: Execute, owner: str) -> list[RunRow]:
     return read_rows(execute, RunRow, sql, owner=owner)
 
 
+def runs_elsewhere(execute: Execute, thread: Thread, owner: str) -> list[int]:
+    """Return the runs at an address that are in progress at other processes than `owner`."""
+    sql = (
+        "SELECT id FROM runs WHERE conversation IN (SELECT key FROM conversations WHERE thread=:thread"
+        f" AND owner IS NOT NULL AND owner<>:owner) AND state='{RunState.RUNNING}'"
+    )
+    return [int(row["id"]) for row in execute(sql, {"thread": f"{thread}", "owner": owner})]
+
+
 def stoppable_runs(execute: Execute, thread: Thread) -> list[RunRow]:
     """Return the open runs of an address, also of its older conversations, that are not stopped yet."""
     sql = (

@@ -22,11 +22,11 @@ from bot.api.event_streams import find_end, stored_view
 from bot.api.langgraph import shapes
 from bot.api.langgraph.frames import SLOTS, RunFrames, ThreadFrame
 from bot.api.langgraph.message_keys import is_streamed
-from bot.api.recent_runs import FedRun, RecentRuns
+from bot.api.recent_runs import RecentRuns
 from bot.api.run_reader import RunReader
 from bot.feature import Door
 from bot.http.event_stream import EventStream
-from bot.journey.feed import RING_BLOCKS
+from bot.journey.fed_run import FedRun
 from bot.storage import conversations, inbox, runs
 from bot.storage.database import Execute
 from bot.storage.runs import RunRow
@@ -140,6 +140,8 @@ class ThreadStream:
         if self._reader and self._frames and self._reader.run == row.id:
             for event in self._reader.read():
                 await self._send(self._frames.read(event))
+            if not self._reader.ended:  # also of one that has: its last blocks may still be on their way
+                return False
         if row.state in IN_PROGRESS:
             return False
         await self._end(row)
@@ -151,7 +153,7 @@ class ThreadStream:
         reader = self._reader = RunReader(live, self.door.current, self.subscription.woken)
         frames = self._frames = RunFrames(reader.run, reader.feed.began)
         await self._send(frames.begin(await self._values()))
-        whole = reader.feed.last <= RING_BLOCKS and not live.job.resumed
+        whole = reader.feed.holds(0) and not live.job.resumed
         begun = await reader.begin(RunPosition(reader.feed.began, 0) if whole else None)
         for event in begun:
             await self._send(frames.read(event))
@@ -159,6 +161,8 @@ class ThreadStream:
     async def _end(self, row: RunRow) -> None:
         frames = self._frames
         finished = row.finished or row.started
+        if frames and frames.run == row.id and self._reader and self._reader.moved:
+            await self._send(frames.show(await self._read(partial(stored_view, run=row.id))))
         if frames is None or frames.run != row.id:
             frames = RunFrames(row.id, int(row.started * 1000))
             await self._send(frames.begin(await self._values()))

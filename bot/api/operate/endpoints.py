@@ -141,12 +141,12 @@ class OperateEndpoints:
 
     async def _turns(self, request: web.Request) -> web.Response:
         await self._see(request)
-        live = [(turn, describe_turn(turn)) for turn in self.door.scheduler.running_turns]
+        live = [(turn, describe_turn(turn)) for turn in self.door.runs.running_turns]
         return await self._read(request, partial(reading.read_turns, live=live))
 
     async def _queue(self, request: web.Request) -> web.Response:
         await self._see(request)
-        places, busy = self.door.current.limits.live_turns, len(self.door.scheduler.running_turns)
+        places, busy = self.door.current.limits.live_turns, len(self.door.runs.running_turns)
         after = read_cursor(request, (float("-inf"), ""))
         read = partial(reading.read_queue, after=after, now=time.time(), full=busy >= places)
         queue, more = await self.door.store.run(read, durable=False)

@@ -95,7 +95,7 @@ class OperatePage:
         with use_language(language_of(caller.chat, caller.author)):
             started = self.door.service is not None  # until then, nobody can be asked anything
             waiting = list_waiting_answers(await list_waiting(self.door, caller)) if started else []
-            live = [(turn, describe_turn(turn)) for turn in self.door.scheduler.running_turns]
+            live = [(turn, describe_turn(turn)) for turn in self.door.runs.running_turns]
             rest = await self.door.store.run(partial(self._read, caller=caller, live=live), durable=False)
         use, places = self.door.status.sandbox_use, self.door.current.limits.live_turns
         sign_ins = {name: sign_in_json(self.door.channel(name)) for name in self.door.status.channel_states()}

@@ -17,6 +17,7 @@ from bot.api.paths import path_number, path_thread
 from bot.api.posting import make_message
 from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_json
+from bot.journey.fed_run import FedRun
 from bot.storage import sent_messages, transcripts
 from bot.storage.api_keys import READ, THREADS
 from bot.storage.database import Execute
@@ -59,7 +60,10 @@ class ThreadEndpoints:
         if before is None:
             raise BAD_CURSOR
         id = path_thread(request)
-        running = self.door.scheduler.at(caller.thread(id)) if before == LATEST else []
+        running: Sequence[FedRun] = ()
+        if before == LATEST:
+            await self.door.runs.look(caller.thread(id))
+            running = self.door.runs.at(caller.thread(id))
         live = [await look_at(each, self.door.current) for each in running]
         view = partial(read_view, caller=caller, id=id, before=before, live=live)
         return json_response(200, await self.door.store.run(view, durable=False))

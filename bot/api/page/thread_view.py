@@ -17,9 +17,8 @@ from agent.stored_json import Damaged
 from bot.api.caller import Caller
 from bot.api.event_json import block_event
 from bot.api.read_models import entry_json, not_found, sent_file
-from bot.api.run_reader import recall
 from bot.current import Current
-from bot.journey.running_turn import RunningTurn
+from bot.journey.fed_run import FedRun, recall
 from bot.storage import conversations, feedback, inbox, outbox, questions, runs, transcripts
 from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
@@ -37,12 +36,12 @@ MIXED = 0  # the run of entries that belong to none
 class Shown:
     """What a turn in progress shows, up to the block `number` of its feed."""
 
-    live: RunningTurn
+    live: FedRun
     view: View
     number: int
 
 
-async def look_at(live: RunningTurn, current: Current) -> Shown:
+async def look_at(live: FedRun, current: Current) -> Shown:
     """Return what a turn in progress shows, with what earlier attempts of its run did."""
     earlier = await recall(live, current)
     earlier.add_all(live.feed.view.blocks())

@@ -44,7 +44,7 @@ from bot.service.sandbox_setup import folders
 from bot.service.skill_library import open_library
 from bot.service.systemd import SystemdNotifier
 from bot.startup import (
-    follow_languages,
+    follow_others,
     hand_over,
     keep_reserve,
     open_catch_up,
@@ -216,7 +216,7 @@ class App:
                 group.create_task(self._engine().run(), name="turns"),
                 group.create_task(self._reloader.serve(), name="reload"),
                 group.create_task(keep_reserve(self._store), name="reserve"),
-                group.create_task(follow_languages(self._store, self._current), name="languages"),
+                group.create_task(follow_others(self._store, self._current), name="others"),
                 group.create_task(run_forever("announcements", self._announce_channels), name="announcements"),
             ]
             if self.config.systemd.watchdog_seconds:

@@ -19,6 +19,7 @@ from bot.registration import begin_process, keep_lease
 from bot.service import web_channel
 from bot.service.channel_supervisor import Connect, connector_of
 from bot.service.loop_watch import LoopWatch
+from bot.service.shared_files import follow_tokens
 from bot.service.store import ENDED_SECONDS, open_store, prepare_store, store_fault
 from bot.storage.database import Database, DatabaseAway, StorageError
 from bot.storage.disk_reserve import set_aside
@@ -121,6 +122,13 @@ async def follow_languages(store: Database, current: Current, seconds: float = F
         await asyncio.sleep(seconds)
         with suppress(StorageError):  # the next look has them
             current.languages.replace(await store.run(read_chosen, durable=False))
+
+
+async def follow_others(store: Database, current: Current) -> None:
+    """Take over what other processes on the database change, until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        group.create_task(follow_languages(store, current), name="languages of others")
+        group.create_task(follow_tokens(store, current), name="tokens of others")
 
 
 async def keep_reserve(store: Database) -> None:

@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 RENEW_SECONDS = 20.0
 UNAUTHORIZED = 401
+MAX_TRIES = 3  # of a request, with different tokens
 REFUSALS = {"invalid_grant", "invalid_client", "unauthorized_client", "bad_refresh_token"}  # the last one: GitHub's
 SIGN_IN = N_("it needs a sign-in: run `fawn mcp login {server}` where the service runs")
 NOT_RENEWED = N_("its token could not be renewed, because {url} did not answer with one")
@@ -39,15 +40,20 @@ class StoredTokenAuth(httpx2.Auth):
         self.needs_sign_in = False
         self._server = server
         self._file = file
+        self._renewed = ""  # the access token that it got last
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send the request with a token, and once more with a renewed one if the server refuses it."""
-        token = await self._current_token()
+        """Send the request with a token, and once more with a renewed one if the server refuses it.
+
+        One that another process has renewed may be refused by now, too: then this one renews it.
+        """
+        token, tries = await self._current_token(), 1
         _authorize(request, token)
         response = yield request
-        if response.status_code == UNAUTHORIZED and token:
+        while response.status_code == UNAUTHORIZED and token and tries < MAX_TRIES:
             token = await self._current_token(refused=token)
             if token:
+                tries = MAX_TRIES if token == self._renewed else tries + 1
                 _authorize(request, token)
                 response = yield request
         if response.status_code != UNAUTHORIZED:
@@ -92,6 +98,7 @@ class StoredTokenAuth(httpx2.Auth):
             self.needs_sign_in = False
             self.problem = LazyText(NOT_RENEWED, url=tokens.token_endpoint)
             return None
+        self._renewed = renewed.access_token
         return replace(
             tokens,
             access_token=renewed.access_token,

@@ -9,10 +9,10 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 from urllib.parse import quote
 
 from agent.mcp.settings import McpServerSettings
@@ -49,12 +49,23 @@ class StoredTokens:
         return replace(self, access_token="", refresh_token="", expires_at=0.0)
 
 
+class TokenExchange(Protocol):
+    """Shares tokens with services that have folders of their own."""
+
+    def exchanged(self, file: TokenFile) -> AbstractAsyncContextManager[None]:
+        """Keep the others from changing a file, which is as they have it, and give them what it is afterwards.
+
+        Raises OSError.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class TokenFolder:
-    """Where the tokens of all servers are, and what seals them."""
+    """Where the tokens of all servers are, what seals them, and who else has them."""
 
     data_dir: Path
     sealer: Sealer = NO_SEAL
+    exchange: TokenExchange | None = None
 
 
 class TokenFile:
@@ -65,6 +76,8 @@ class TokenFile:
         self._sealer, self._purpose = folder.sealer, f"mcp:{server.name}"
         self._path = folder.data_dir / TOKENS_FOLDER / f"{quote(server.name, safe='')}.json"
         self._url = server.url
+        self._exchange = folder.exchange
+        self.shared_name = f"{TOKENS_FOLDER}/{self._path.name}"  # among services with folders of their own
 
     def read(self) -> StoredTokens | None:
         """Return the tokens for the server's present URL."""
@@ -86,10 +99,27 @@ class TokenFile:
 
     def write(self, tokens: StoredTokens) -> None:
         """Replace the file in one step. Raises OSError."""
+        self._replace(self._sealer.seal(json.dumps(asdict(tokens)), self._purpose))
+
+    def load(self) -> bytes | None:
+        """Return the content as it is stored; None without a file. Raises OSError."""
+        try:
+            return self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def store(self, content: bytes | None) -> None:
+        """Replace the file by what `load` returned elsewhere. Raises OSError."""
+        if content is None:
+            self.remove()
+        else:
+            self._replace(content.decode("utf-8", "replace"))
+
+    def _replace(self, text: str) -> None:
         partial = self._path.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(self._sealer.seal(json.dumps(asdict(tokens)), self._purpose))
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(self._path)
@@ -123,7 +153,11 @@ class TokenFile:
                     break
                 except BlockingIOError:
                     await asyncio.sleep(LOCK_POLL_SECONDS)
-            yield
+            if not self._exchange:
+                yield
+                return
+            async with self._exchange.exchanged(self):
+                yield
 
     def _open_lock(self) -> BinaryIO:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

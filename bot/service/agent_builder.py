@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.context import MakePreviewLink, ToolServices
+from agent.mcp.tokens import TokenFolder
 from agent.parsing.child import ParserProcess
 from agent.sections import AgentSettings
 from agent.skills.library import SkillLibrary
@@ -16,6 +18,7 @@ from agent.web.fetcher import WebFetcher
 from agent.web.search import make_search
 from agent.web.settings import WebConfig
 from bot.config.schema import Config
+from bot.service.shared_files import SharedFiles, SharedTokens
 from bot.service.skill_library import open_library
 from bot.service.stored_secrets import token_folder
 from bot.service.tool_names import check_tool_names
@@ -40,6 +43,11 @@ class AgentBuilder:
     def _make_fetcher(self, web: WebConfig) -> WebFetcher:
         guard = AddressGuard(hosts=web.hosts)
         return WebFetcher(obeys_robots=web.robots, guard=guard, parser=self.parser, proxy=web.proxy)
+
+    def _tokens_of(self, config: Config) -> TokenFolder:
+        folder, store = token_folder(config), self._checkpoints
+        exchange = SharedTokens(SharedFiles(store, config.data_dir)) if store.is_shared else None
+        return replace(folder, exchange=exchange)
 
     async def build(self, config: Config) -> tuple[Agent, WebFetcher | None]:
         """Return the agent, and what reads web pages if the configuration allows that. Raises AgentConfigError."""
@@ -71,7 +79,7 @@ class AgentBuilder:
             agents=config.agents,
             external_agents=config.external_agents,
             mcp=config.mcp,
-            tokens=token_folder(config),
+            tokens=self._tokens_of(config),
             calls=config.limits.of_calls,
         )
         return await build_agent(config.models, settings, self._checkpoints, services), fetcher

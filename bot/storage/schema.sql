@@ -897,9 +897,16 @@ CREATE TABLE budget_holds (
 );
 CREATE INDEX budget_holds_call ON budget_holds (call);
 
+CREATE TABLE shared_files (
+    name TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    content BLOB,
+    PRIMARY KEY (name)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0121');
+INSERT INTO alembic_version VALUES ('0123');
 COMMIT;

@@ -57,6 +57,7 @@ NO_PEOPLE = {
     "channel_state": "positions in the events of platforms, and keys of encryption",
     "listening": "chats whose talk is kept, with a time",
     "leases": "what a process alone does, such as listening to an account",
+    "shared_files": "tokens of MCP servers and accepted skills, which all processes have",
     "replicas": "the processes that work on the database, with their machines",
     "identity": "the number of this installation",
     "alembic_version": "the revision of the schema",

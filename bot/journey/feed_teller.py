@@ -32,7 +32,7 @@ WANTED_SECONDS = 6.0  # from the last letter that said so
 MAX_PLACES = 10_000  # of one process
 
 
-class Turns(Protocol):
+class FedTurns(Protocol):
     """The turns of this process, as `bot.journey.scheduler.Scheduler` has them."""
 
     @property
@@ -54,7 +54,7 @@ class FeedTeller:
     """Tells the runs of this process to others."""
 
     store: Database
-    turns: Turns
+    turns: FedTurns
     current: Current
     _places: dict[str, dict[str, float]] = field(default_factory=dict)  # process → place → until when it is wanted
     _told: dict[tuple[str, int], _Told] = field(default_factory=dict)  # process and run

@@ -90,13 +90,13 @@ class SharedFiles:
         name = file.shared_name
         content, (version, digest) = await asyncio.to_thread(self._look, file)
         try:
-            row = await self._store.run(partial(shared_files.read_file, name=name), durable=False)
+            row = await self._store.run(partial(shared_files.read_shared, name=name), durable=False)
             if row and row.version != version and (not version or digest == _digest(content)):
                 await asyncio.to_thread(file.store, row.content)
                 self._note(name, row.version, _digest(row.content))
                 log.info("files.taken name=%s version=%d", name, row.version)
             elif _digest(content) != digest and (row or content is not None):
-                new = await self._store.run(partial(shared_files.write_file, name=name, content=content))
+                new = await self._store.run(partial(shared_files.write_shared, name=name, content=content))
                 self._note(name, new, _digest(content))
                 log.info("files.shared name=%s version=%d", name, new)
         except StorageError as error:

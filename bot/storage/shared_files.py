@@ -25,12 +25,12 @@ def read_versions(execute: Execute) -> dict[str, int]:
     return {str(row["name"]): int(row["version"]) for row in execute("SELECT name, version FROM shared_files", {})}
 
 
-def read_file(execute: Execute, name: str) -> SharedFile | None:
+def read_shared(execute: Execute, name: str) -> SharedFile | None:
     """Return a file; None for one that nobody has shared yet."""
     return read_row(execute, SharedFile, "SELECT * FROM shared_files WHERE name=:name", name=name)
 
 
-def write_file(execute: Execute, name: str, content: bytes | None) -> int:
+def write_shared(execute: Execute, name: str, content: bytes | None) -> int:
     """Replace a file, or (None) remove it, and return its new version. The caller has its lease."""
     sql = (
         "INSERT INTO shared_files(name, version, content) VALUES (:name, 1, :content) ON CONFLICT(name)"

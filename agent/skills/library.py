@@ -192,6 +192,7 @@ class SkillLibrary:
         self._watched: Mapping[str, tuple[int, ...]] = {}
         self._read_folders: SkillFolders | None = None  # nothing was read yet
         self._looked = 0.0  # time.time() of the latest look at the files
+        self.read_at = 0.0  # time.time() when `current` was read
         self._hashes: dict[str, tuple[object, str]] = {}  # name → the files' stamps and their hash
 
     async def refresh(self, since: float | None = None) -> SkillSet:
@@ -273,7 +274,7 @@ class SkillLibrary:
         skills = dict(sorted(skills.items()))
         read = SkillSet(skills, faults)
         self._write_view({skill.name: skills[skill.name] for skill in read.usable(self.folders.allow)})
-        self.current, self._watched = read, watched
+        self.current, self._watched, self.read_at = read, watched, time.time()
         log.info("skills.read count=%d faults=%d", len(skills), len(faults))
 
     def _read_one(

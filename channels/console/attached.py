@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -193,6 +194,7 @@ async def _forward_events(view: ConsoleView, console: AttachedConsole) -> None:
 
 
 async def _show_calls(view: ConsoleView, console: AttachedConsole) -> bool:
+    """Show what comes. The stream tells how it ended, not a confirmation that the service did not wait for."""
     try:
         async for call, data in console.calls():
             if call == END:
@@ -205,7 +207,8 @@ async def _show_calls(view: ConsoleView, console: AttachedConsole) -> bool:
             except ChannelError as error:
                 outcome["error"] = str(error)
             if data["number"]:
-                await console.send(outcome)
+                with suppress(ConnectionError):
+                    await console.send(outcome)
     except ConnectionError:
         return False
     return False

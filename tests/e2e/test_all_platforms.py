@@ -355,13 +355,15 @@ async def test_a_deletion_stops_the_turn(service: AllPlatforms, name: str, whose
     """Of the question by its author, or of the bot's message while it is written, by a moderator."""
     rig = service.rigs[name]
     steps = [{"text": "I begin.", "calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}]
-    rig.mutter(ask(steps=steps, text="never", delay_ms=1500, id="x"))
+    rig.mutter(ask(steps=steps, text="never", hang_at=0, id="x"))  # only a stop ends it
     if whose == "question":
         await until(lambda: service.model.requests("x"), what="the first model call")
         rig.withdraw()
         line = "The message was deleted, so I stopped."
     else:
         await service.shows(name, "I begin.")
+        stored = "SELECT 1 FROM posts WHERE message_id IS NOT NULL"
+        await until(lambda: service.rows(stored), what="the record of the message: before it, no run is known by it")
         rig.erase()
         line = "My message was deleted, so I stopped."
     shown = await service.shows(name, line)

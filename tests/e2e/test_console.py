@@ -7,7 +7,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
-from tests.support.forked_services import PROGRAM, program
+from tests.support.forked_services import PROGRAM
+from tests.support.forked_services import program as forked
 from tests.support.service_process import Service, ask
 from tests.support.terminal import EMPTY, PATIENCE, Terminal
 
@@ -34,8 +35,8 @@ class Terminals:
     def __init__(self) -> None:
         self.windows: list[Terminal] = []
 
-    async def open(self, service: Service, *arguments: str) -> Terminal:
-        command = [*program(), *arguments, "--config", "config.yaml"]
+    async def open(self, service: Service, *arguments: str, program: Sequence[str] = ()) -> Terminal:
+        command = [*(program or forked()), *arguments, "--config", "config.yaml"]
         environment = {**service.environment(), "TERM": "xterm", "USER": "jane", "LOGNAME": "jane"}
         self.windows.append(Terminal(command, service.folder, environment, 40, 110))
         await asyncio.to_thread(self.windows[-1].prompt)
@@ -158,6 +159,20 @@ async def test_a_stopping_service_says_so(start: Start, terminals: Terminals) ->
     assert "Stopping Fawn." in window.text()
 
 
+async def test_a_console_that_reads_of_the_stop_when_the_service_is_gone_ends_well(
+    start: Start, terminals: Terminals
+) -> None:
+    """It confirms what it shows, and nobody is there any more: that is not the end of a connection."""
+    service = await start()
+    window = await terminals.open(service, "chat", program=PROGRAM)
+    await shows(window, "Telegram: connected")
+    window.process.send_signal(signal.SIGSTOP)
+    assert await service.stop() == 0
+    window.process.send_signal(signal.SIGCONT)
+    assert await leaves(window) == 0
+    assert "Stopping Fawn." in window.text()
+
+
 async def test_the_answer_for_a_killed_console_waits_for_the_next_one(
     start: Start, terminals: Terminals, model: FakeModel
 ) -> None:
@@ -276,7 +291,7 @@ async def test_several_asks_at_once_share_one_service(idle: Service) -> None:
 async def interrupt_ask(service: Service, *where: str) -> None:
     """Press Ctrl-C while `fawn ask` waits for a long answer: it ends with 130, and the turn is stopped."""
     process = await asyncio.create_subprocess_exec(
-        *program(), "ask", ask(tokens=3000, tok_ms=30), "--config", "config.yaml", *where,
+        *forked(), "ask", ask(tokens=3000, tok_ms=30), "--config", "config.yaml", *where,
         cwd=service.folder, env=service.environment(), stdin=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     await until(lambda: service.model.requests(), PATIENCE)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,8 +25,9 @@ from tests.e2e.test_probes import address_of
 from tests.fakes.model import FakeModel
 from tests.fakes.node import CLIENTS, MODULES, need_packages, running
 from tests.fakes.server import until
-from tests.support.browser import Tab, chromium
+from tests.support.browser import Tab, shared_chromium
 from tests.support.event_client import read_events
+from tests.support.run_folder import run_folder, shared
 from tests.support.service_process import Service, ask, bash
 from tests.support.web_server import ClonedResponse, html, serve_site
 
@@ -141,10 +144,10 @@ OpenChat = Callable[..., Awaitable[tuple[Service, Tab]]]
 
 
 @asynccontextmanager
-async def chats(page: str, start: Start, folder: Path) -> AsyncIterator[OpenChat]:
+async def chats(page: str, start: Start) -> AsyncIterator[OpenChat]:
     """Yield a function that returns a running service, and a tab with a chat."""
-    script = await bundle(page, folder)
-    async with serve_site() as site, chromium(folder / "profile") as browser:
+    script = await bundle(page)
+    async with serve_site() as site, shared_chromium() as browser:
         site.pages["/"] = html(
             '<!doctype html><meta charset="utf-8"><div id="root"></div><script src="/app.js"></script>'
         )
@@ -164,16 +167,16 @@ async def chats(page: str, start: Start, folder: Path) -> AsyncIterator[OpenChat
 
 
 @pytest.fixture
-async def react(start: Start, tmp_path: Path) -> AsyncIterator[OpenChat]:
+async def react(start: Start) -> AsyncIterator[OpenChat]:
     """`await react(section={…})` returns a running service, and a tab with a chat of `useStream`."""
-    async with chats("react_page.jsx", start, tmp_path) as begin:
+    async with chats("react_page.jsx", start) as begin:
         yield begin
 
 
 @pytest.fixture
-async def classic(start: Start, tmp_path: Path) -> AsyncIterator[OpenChat]:
+async def classic(start: Start) -> AsyncIterator[OpenChat]:
     """The same with the older `useStream`, on which agent-chat-ui is built."""
-    async with chats("classic_react_page.jsx", start, tmp_path) as begin:
+    async with chats("classic_react_page.jsx", start) as begin:
         yield begin
 
 
@@ -295,17 +298,20 @@ async def shown(tab: Tab) -> list[tuple[str, str]]:
     return [(kind, text) for kind, text in found]
 
 
-async def bundle(name: str, folder: Path) -> str:
+async def bundle(name: str) -> str:
     """Return a page's script, in one file with what it imports. Skips where esbuild is missing."""
     need_packages("esbuild", "@langchain/react", "react-dom")
-    out = folder / "app.js"
-    process = await asyncio.create_subprocess_exec(
-        *(f"{MODULES}/.bin/esbuild", str(CLIENTS / name), "--bundle", f"--outfile={out}", "--jsx=automatic"),
-        '--define:process.env.NODE_ENV="production"',
-        env={"NODE_PATH": str(MODULES), "PATH": os.environ["PATH"]},
-    )
-    assert await process.wait() == 0
-    return out.read_text()
+    return Path(await asyncio.to_thread(shared, name, partial(_make_bundle, name))).read_text()
+
+
+def _make_bundle(name: str) -> str:
+    out = run_folder() / f"{name}.bundle.js"
+    subprocess.run(
+        [f"{MODULES}/.bin/esbuild", str(CLIENTS / name), "--bundle", f"--outfile={out}", "--jsx=automatic",
+         '--define:process.env.NODE_ENV="production"'],
+        env={"NODE_PATH": str(MODULES), "PATH": os.environ["PATH"]}, check=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return str(out)
 
 
 # ------------------------------------------------------------ the wire itself

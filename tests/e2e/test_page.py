@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -15,7 +14,7 @@ from tests.e2e.conftest import Start
 from tests.e2e.test_probes import address_of
 from tests.fakes.node import MODULES
 from tests.fakes.server import until
-from tests.support.browser import Browser, Tab, chromium
+from tests.support.browser import Browser, Tab, shared_chromium
 from tests.support.service_process import Service, ask, bash
 
 HTTP = {"listen": "127.0.0.1:0"}
@@ -34,9 +33,9 @@ async def make_link(service: Service, person: str = "telegram/7") -> str:
 
 
 @pytest.fixture
-async def browser(tmp_path: Path) -> AsyncIterator[Browser]:
-    async with chromium(tmp_path / "profile") as running:
-        yield running
+async def browser() -> AsyncIterator[Browser]:
+    async with shared_chromium() as shared:
+        yield shared
 
 
 @pytest.fixture
@@ -167,11 +166,16 @@ async def shows(tab: Tab, words: str) -> None:
 
 async def test_a_message_is_answered_as_it_streams_and_a_reload_shows_the_same(page: OpenPage) -> None:
     service, tab = await page()
-    await tab.send(
-        ask(text="## Result\n\n| a | b |\n| --- | ---: |\n| 1 | **2** |\n\n```python\nx = 1\n```", tok_ms=40)
+    await tab.eval(
+        "window.grew = new Promise((seen) => new MutationObserver(() => {"
+        " if (document.querySelector('.markdown.grows') && document.querySelector('.send.stop:not([hidden])'))"
+        " seen(true);"
+        " }).observe(document.body, {subtree: true, childList: true, attributes: true})); 0"
     )
-    await tab.until("document.querySelector('.markdown.grows')", what="a text that grows")
-    assert await tab.count(".send.stop:not([hidden])") == 1
+    await tab.send(
+        ask(text="## Result\n\n| a | b |\n| --- | ---: |\n| 1 | **2** |\n\n```python\nx = 1\n```", tok_ms=100)
+    )
+    await tab.until("window.grew", what="a text that grows, and the button to stop it")
     await tab.until(DONE)
     assert await tab.text(".markdown h2") == "Result"
     assert await tab.text("td strong") == "2"

@@ -39,7 +39,7 @@ async def test_one_click_copies_code_and_answers_and_wide_tables_scroll_inside(
     page: OpenPage, browser: Browser
 ) -> None:
     _service, tab = await page()
-    await browser.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    await browser.grant("clipboardReadWrite", "clipboardSanitizedWrite")
     wide = "| " + " | ".join(f"column{number}" for number in range(40)) + " |"
     table = f"{wide}\n|{' --- |' * 40}\n{wide}"
     await tab.resize(390, 780, mobile=True)

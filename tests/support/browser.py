@@ -1,15 +1,23 @@
 """A real Chromium, driven through the Chrome DevTools Protocol. https://chromedevtools.github.io/devtools-protocol/
 
+The tests of one process share a Chromium, which takes seconds of CPU to start: each gets a context of its own, with its
+own cookies, storage and cache (`shared_chromium`). `chromium` starts another one, for what needs its own.
+
 No wait of a fixed time: `Tab.until` looks until an expression of the page is true.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import base64
+import functools
 import itertools
 import json
 import re
+import shutil
+import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +26,7 @@ from typing import Any
 import aiohttp
 
 from tests.support.engines import need_chromium
+from tests.support.run_folder import run_folder
 
 LOOK_SECONDS, MAX_LOOK_SECONDS = 0.03, 0.1  # between two looks: each one keeps the page and a core busy
 PATIENCE_SECONDS = 30.0
@@ -44,6 +53,21 @@ NEVER_IN_THE_BACKGROUND = (
 
 # what Chromium says of a document that a navigation has replaced, and a page of an element that is not there yet
 PASSING_FAULTS = ("context", "navigated or closed", "null")
+
+
+# Notes whether the next click is one of a part, before the page sees it; the page does not see another one.
+WATCH_CLICK = """
+    removeEventListener("click", window.clickWatcher, true);
+    window.clicked = false;
+    window.clickWatcher = (event) => {
+        window.clicked = Boolean(%s?.contains(event.target));
+        if (window.clicked) return removeEventListener("click", window.clickWatcher, true);
+        event.stopImmediatePropagation();
+        event.preventDefault();
+    };
+    addEventListener("click", window.clickWatcher, true);
+    0
+"""
 
 
 class PageError(AssertionError):
@@ -116,8 +140,25 @@ class Tab:
         return int(await self.eval(f"document.querySelectorAll({json.dumps(selector)}).length"))
 
     async def click(self, selector: str, index: int = 0) -> None:
-        """Click with the mouse in the middle of a visible part, once it has stopped moving."""
+        """Click with the mouse in the middle of a visible part. Where it moved away from under the mouse, it was no
+        click of this part, and nobody sees it: it comes again."""
         find = f"document.querySelectorAll({json.dumps(selector)})[{index}]"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                x, y = await self._resting_place(selector, find)
+                await self.eval(WATCH_CLICK % find)
+                for kind in ("mousePressed", "mouseReleased"):
+                    await self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+                try:
+                    if await self.eval("window.clicked ?? 'left'"):  # it may have opened another document
+                        return
+                except PageError as error:
+                    if not any(each in str(error) for each in PASSING_FAULTS):
+                        raise
+                    return
+
+    async def _resting_place(self, selector: str, find: str) -> tuple[float, float]:
+        """Return the middle of a part, once it has stopped moving."""
         middle = (
             f"(() => {{ const e = {find}; if (!e?.checkVisibility()) return;"
             " e.scrollIntoView({block: 'nearest'});"
@@ -128,8 +169,8 @@ class Tab:
             await self.until(f"{find}?.checkVisibility()", what=f"{selector} to be visible")
             await asyncio.sleep(0.1)  # several frames
             before, place = place, await self.eval(middle)
-        for kind in ("mousePressed", "mouseReleased"):
-            await self.call("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+        x, y = place
+        return x, y
 
     async def write(self, text: str, selector: str = "#text") -> None:
         """Write into a field, as an input method does."""
@@ -179,15 +220,15 @@ class Tab:
 
 
 class Browser:
-    """A Chromium of its own profile; `listeners` are by the session of a tab."""
+    """A Chromium, or a context in one; `listeners` are by the session of a tab."""
 
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse, context: str = "") -> None:
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.context = ""  # in which its tabs are; "" is that of the profile
         self.listeners: dict[str, Callable[[str, dict[str, Any]], None]] = {}
         self._socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._sessions: dict[int, str] = {}  # of the tabs that were asked
-        self._context = context
 
     async def pump(self) -> None:
         """Hand over what the browser says, until it ends. Then all that it was asked fails."""
@@ -235,10 +276,17 @@ class Browser:
             if future := self._answers.pop(number, None):
                 future.set_exception(PageError("the tab crashed"))
 
+    @property
+    def _here(self) -> dict[str, str]:
+        return {"browserContextId": self.context} if self.context else {}
+
+    async def grant(self, *permissions: str) -> None:
+        """Grant every page permissions for which a person would be asked."""
+        await self.call("Browser.grantPermissions", permissions=permissions, **self._here)
+
     async def tab(self, address: str = "", *, csp: bool = True) -> Tab:
         """Open a tab. `csp` False lets a test load programs of its own into the page."""
-        context = {"browserContextId": self._context} if self._context else {}
-        target = (await self.call("Target.createTarget", url="about:blank", newWindow=True, **context))["targetId"]
+        target = (await self.call("Target.createTarget", url="about:blank", newWindow=True, **self._here))["targetId"]
         session = (await self.call("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
         tab = Tab(self, target, session)
         for domain in ("Page", "Runtime", "Log", "Network", "Inspector"):
@@ -251,32 +299,92 @@ class Browser:
         return tab
 
 
+def _command(profile: Path, *arguments: str) -> list[str]:
+    return [
+        "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--lang=en-US", f"--user-data-dir={profile}",
+        *NEVER_IN_THE_BACKGROUND, *arguments, "about:blank",
+    ]  # fmt: skip
+
+
 @asynccontextmanager
 async def chromium(profile: Path, *arguments: str) -> AsyncIterator[Browser]:
     """Run a headless Chromium until the context ends; skips where there is none."""
     need_chromium()
     process = await asyncio.create_subprocess_exec(
-        "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--no-first-run",
-        "--disable-background-networking", "--disable-component-update", "--lang=en-US", f"--user-data-dir={profile}",
-        *NEVER_IN_THE_BACKGROUND, *arguments, "about:blank",
-        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        *_command(profile, *arguments), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
     try:
         async with asyncio.timeout(60):
             address = await _debugger(process)
-        async with aiohttp.ClientSession() as client, client.ws_connect(address, max_msg_size=0) as socket:
-            browser = Browser(socket)
-            pump, drain = asyncio.create_task(browser.pump()), asyncio.create_task(_drain(process))
-            try:
-                yield browser
-            finally:
-                pump.cancel()
-                drain.cancel()
-                await asyncio.gather(pump, drain, return_exceptions=True)
+        drain = asyncio.create_task(_drain(process))
+        async with _connected(address) as browser:
+            yield browser
+        drain.cancel()
+        await asyncio.gather(drain, return_exceptions=True)
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+@asynccontextmanager
+async def shared_chromium() -> AsyncIterator[Browser]:
+    """Open a context in the Chromium of this process, and close it with its tabs; skips where there is none."""
+    need_chromium()
+    if _shared().has_ended:
+        _shared.cache_clear()
+    async with asyncio.timeout(60):
+        address = await _shared().address()
+    async with _connected(address) as browser:
+        browser.context = (await browser.call("Target.createBrowserContext", disposeOnDetach=True))["browserContextId"]
+        yield browser
+
+
+@asynccontextmanager
+async def _connected(address: str) -> AsyncIterator[Browser]:
+    async with aiohttp.ClientSession() as client, client.ws_connect(address, max_msg_size=0) as socket:
+        browser = Browser(socket)
+        pump = asyncio.create_task(browser.pump())
+        try:
+            yield browser
+        finally:
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+
+
+class SharedChromium:
+    """The Chromium that the tests of this process share, which ends with it."""
+
+    def __init__(self) -> None:
+        self._profile = Path(tempfile.mkdtemp(prefix="chromium-", dir=run_folder()))
+        with (self._profile / "log").open("wb") as log:
+            command = ["setpriv", "--pdeathsig", "KILL", *_command(self._profile)]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        atexit.register(self._remove)
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    async def address(self) -> str:
+        """Return where it is driven, as soon as its profile says it."""
+        said = self._profile / "DevToolsActivePort"  # its port, and a path
+        while not said.exists() or "\n" not in said.read_text():
+            assert not self.has_ended, (self._profile / "log").read_text("utf-8", "replace")
+            await asyncio.sleep(LOOK_SECONDS)
+        port, path = said.read_text().split()
+        return f"ws://127.0.0.1:{port}{path}"
+
+    def _remove(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._profile, ignore_errors=True)
+
+
+@functools.cache
+def _shared() -> SharedChromium:
+    return SharedChromium()
 
 
 async def _debugger(process: asyncio.subprocess.Process) -> str:

@@ -100,7 +100,9 @@ class OperatePage:
         use, places = self.door.status.sandbox_use, self.door.current.limits.live_turns
         sign_ins = {name: sign_in_json(self.door.channel(name)) for name in self.door.status.channel_states()}
         status_now = {"status": status, "sign_ins": {name: each for name, each in sign_ins.items() if each}}
-        more = {**status_now, "servers": self.door.status.model_servers(), "waiting": waiting}
+        read_at = library.read_at if (library := self.door.current.skills) else 0
+        servers = self.door.status.model_servers()
+        more = {**status_now, "servers": servers, "waiting": waiting, "skills_read": read_at}
         return read_response(request, {**more, "sandboxes": len(use.since), "places": places, **rest})
 
     def _read(self, execute: Execute, caller: Caller, live: Sequence[Any]) -> Json:

@@ -58,9 +58,12 @@ export class View {
   }
 
   async poll() {
+    let others = false; // whether there are other skills now: one that is accepted is installed a moment later
     try {
       const seen = await get("/operate");
       this.may = seen.may;
+      others = this.skillsRead !== seen.skills_read;
+      this.skillsRead = seen.skills_read;
       this.draw(seen);
     } catch (problem) {
       this.draw_(this.health, "health", [problem.text], () => [h("div", { class: "trouble" }, icon("cross"), h("span", { text: problem.status === 0 ? t("no_connection") : problem.text }))]);
@@ -68,7 +71,7 @@ export class View {
     if (performance.now() - (this.summed ?? -SPEND_POLL) > SPEND_POLL) {
       this.summed = performance.now();
       await Promise.all([this.may?.usage && this.readSpend(), this.may?.audit && !(this.events?.length > PAGE) && this.readAudit(), this.readTeam(), !(this.threads?.length > PAGE) && this.readThreads()]);
-    }
+    } else if (others) await this.readTeam();
   }
 
   // ---------------------------------------------------------- drawing
@@ -164,7 +167,6 @@ export class View {
     await this.do(() => post(`/v1/operate/waiting/${item.number}/answer`, { answer }));
     this.shown.delete("waiting");
     this.look();
-    if (item.kind === "skill") this.readTeam();
   }
 
   turnRow(turn) {

@@ -34,6 +34,7 @@ from bot.storage import (
     inbox,
     languages,
     outbox,
+    replicas,
     reply_handles,
     run_steps,
     runs,
@@ -47,14 +48,13 @@ from bot.storage.database import Execute, StorageError, engine_savepoint, savepo
 from bot.storage.inbox import InboxRow
 from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
-from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
+from bot.storage.states import ConversationState, InboxState, QuestionKind, ReplicaState, RunState
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
 
 log = logging.getLogger(__name__)
 
 MAX_MESSAGES_PER_RUN = 50
-SUSPICIOUS_INTERRUPTIONS = 2  # after so many, a run is tried alone
 MAX_QUEUED_PER_LOOK = 100  # conversations
 TEXT_TIME_SECONDS = 1.0  # the precision of the platforms' times
 DAMAGED = N_("I can't read a message that I stored for you: it was damaged on my side. Please send it again.")
@@ -95,15 +95,30 @@ def _take_work(
 
 def count_suspects(execute: Execute) -> int:
     """Return how many runs may be what the process died of."""
-    return runs.count_suspects(execute, SUSPICIOUS_INTERRUPTIONS)
+    return runs.count_suspects(execute)
 
 
 def claim_suspect(
     execute: Execute, access: AccessPolicy, owner: str, now: float, longest: float
 ) -> tuple[ClaimedRun | None, bool]:
     """Claim the next run that may be what the process died of; also return whether there was one."""
-    key = runs.next_suspect(execute, owner, SUSPICIOUS_INTERRUPTIONS)
+    key = runs.next_suspect(execute, owner)
     return (_claim_conversation(execute, access, key, owner, now, longest) if key else None), key is not None
+
+
+def claim_suspect_beside(
+    execute: Execute, access: AccessPolicy, owner: str, now: float, longest: float
+) -> ClaimedRun | None:
+    """Claim such a run while other processes live, and have them take what waits for this one meanwhile.
+
+    None: there is none, or nobody else would serve.
+    """
+    if not replicas.others_serve(execute, owner):
+        return None
+    job, _found = claim_suspect(execute, access, owner, now, longest)
+    if job:
+        replicas.enter(execute, owner, ReplicaState.STARTING)
+    return job
 
 
 def claim_at_once(

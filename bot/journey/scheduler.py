@@ -20,8 +20,9 @@ from bot.journey.inbox import longest_wait
 from bot.journey.running_turn import RunningTurn
 from bot.journey.turn_runner import TurnRunner
 from bot.service.background import run_forever
-from bot.storage import conversations, inbox, replicas
+from bot.storage import conversations, inbox, replicas, runs
 from bot.storage.database import Database, Execute
+from bot.storage.runs import SUSPICIOUS_INTERRUPTIONS
 from bot.storage.states import ReplicaState
 from bot.storage.wake_ups import Written
 from catalogue import ngettext, use_language
@@ -33,6 +34,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0  # between looks without a wake-up
 ALONE_SECONDS, MAX_ALONE_SECONDS = 20.0, 600.0  # how long a suspect works alone: at its first such attempt, and at most
 ALL_ALONE_SECONDS = 60.0  # …and all of them at their first, while new messages wait
+SUSPECT_WAITS_SECONDS = 5.0  # for a process without turns, while others live
 QUEUE_NOTICE_SECONDS = 1.5  # how long a message waits for a free place before its reply says so
 
 
@@ -49,6 +51,7 @@ class Scheduler:
         self._wake = store.listen(Written.MESSAGE)
         self._open = False  # it serves, and claims
         self._has_suspects = True  # of the previous process; nothing else is claimed
+        self._suspect_seen: float | None = None  # by time.monotonic(): one that another process may have died of
         self._is_known = not store.is_shared  # to others as one that claims its conversations
         self._reserved = 0  # places for conversations that are being claimed
         self._tasks = BackgroundTasks()
@@ -183,11 +186,38 @@ class Scheduler:
             if job:
                 log.warning("turn.alone run=%d attempt=%d deaths=%d", job.run, job.attempt, job.deaths_alone)
                 work = self._start_turn(job)
-                doubled = job.attempt - claims.SUSPICIOUS_INTERRUPTIONS - 1
-                await asyncio.wait([work], timeout=alone_seconds(doubled, suspects))
+                await asyncio.wait([work], timeout=alone_seconds(_doubled(job), suspects))
+
+    async def _try_suspect_beside(self) -> None:
+        """Run what another process may have died of alone in this one, while others serve.
+
+        A process without turns begins at once. Where none is, one lets its turns end first, for a while.
+        """
+        if not await self._store.run(partial(runs.next_suspect, owner=self._owner), durable=False):
+            self._suspect_seen = None
+            return
+        self._suspect_seen = self._suspect_seen or time.monotonic()
+        if self._live and time.monotonic() < self._suspect_seen + SUSPECT_WAITS_SECONDS:
+            return
+        self._has_suspects = True  # nothing else is claimed
+        try:
+            access, now, longest = self._current.access, time.time(), self._longest_wait
+            job = await self._store.run(
+                lambda execute: claims.claim_suspect_beside(execute, access, self._owner, now, longest)
+            )
+            if job:
+                self._is_known = False
+                if works := self._turn_tasks():
+                    await asyncio.wait(works, timeout=ALL_ALONE_SECONDS)
+                log.warning("turn.alone run=%d attempt=%d deaths=%d", job.run, job.attempt, job.deaths_alone)
+                await asyncio.wait([self._start_turn(job)], timeout=alone_seconds(_doubled(job), 1))
+        finally:
+            self._has_suspects = False
 
     async def _claim_and_start(self) -> None:
         await self._try_suspects()
+        if self._store.is_shared:
+            await self._try_suspect_beside()
         if not self._is_known:
             await self._store.run(partial(replicas.enter, id=self._owner, state=ReplicaState.SERVING))
             self._is_known = True
@@ -293,6 +323,10 @@ class Scheduler:
 
 def _has_open_work(execute: Execute) -> bool:
     return conversations.has_pending(execute) or bool(inbox.pending_commands(execute, 1))
+
+
+def _doubled(job: ClaimedRun) -> int:
+    return job.attempt - SUSPICIOUS_INTERRUPTIONS - 1
 
 
 def alone_seconds(doubled: int, suspects: int) -> float:

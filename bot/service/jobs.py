@@ -38,7 +38,11 @@ JobHandler = Callable[[BackgroundJob], Awaitable[Effect | None]]
 
 @dataclass(frozen=True, slots=True)
 class JobKind:
-    """How to run the jobs of one kind. A recurring job also runs at the start, and its key is its kind."""
+    """How to run the jobs of one kind.
+
+    The key of a recurring job is its kind. It also runs at the start of a process that works alone; several run it
+    only when it is due, whichever of them is first.
+    """
 
     handler: JobHandler
     every_seconds: float = 0.0  # 0: it does not recur
@@ -88,7 +92,9 @@ class JobWorker:
     def _claim(self, execute: Execute) -> tuple[list[BackgroundJob], float | None]:
         if not self._begun:
             for name, kind in self._kinds.items():
-                if kind.every_seconds:
+                if kind.every_seconds and self._store.is_shared:
+                    jobs.plan_recurring(execute, name, self._clock() + kind.every_seconds)
+                elif kind.every_seconds:
                     jobs.enqueue_job(execute, key=name, kind=name, payload={})
         claimed = jobs.claim_jobs(execute, self._store.me, self._clock(), MAX_RUNNING_JOBS - self._running)
         return claimed, jobs.earliest_due(execute)

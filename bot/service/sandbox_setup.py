@@ -10,6 +10,7 @@ from typing import Any
 from agent.skills.library import VIEW_FOLDER
 from bot.config.schema import Config
 from bot.current import Current
+from bot.service.data_dir import host_name
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.docker.spec import DockerSettings
@@ -36,6 +37,7 @@ def sandbox_settings(config: Config, report_egress: ReportEgress = report_nothin
         skills=config.data_dir / "skills" / VIEW_FOLDER,
         report_egress=report_egress,
         state=config.data_dir / "sandbox",
+        service=host_name(config.data_dir) if config.database.replicas and config.data_dir.exists() else "",
         image=sandbox.image,
         host=sandbox.docker_host,
         runtime=sandbox.runtime,

@@ -11,11 +11,13 @@ from bot.storage.dialect import EXTRA, FOR_SHARE, FOR_UPDATE, SKIP_LOCKED, Advis
 from bot.storage.inbox import KEPT, OPEN
 from bot.storage.replicas import DEAD_OWNER, HOST, LIVES_ELSEWHERE
 from bot.storage.rows import insert_row, read_row, read_rows
+from bot.storage.runs import IS_SUSPECT
 from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxState, QuestionState
 
 # What is ready later than the longest legal wait was stored before the clock was set back: it waits no longer.
 _READY_NOW = "pending>0 AND owner IS NULL AND (ready<=:now OR ready>:latest)"
-_CLAIMABLE = f"{_READY_NOW} AND NOT ({LIVES_ELSEWHERE})"
+_MAY_CLAIM = f"NOT ({LIVES_ELSEWHERE}) AND NOT ({IS_SUSPECT})"
+_CLAIMABLE = f"{_READY_NOW} AND {_MAY_CLAIM}"
 _READY = "CAST(ready AS DOUBLE PRECISION)"  # a number, also where the row is damaged
 # Everybody with unclaimed work, by steps from person to person in the index, however much one of them has.
 _NEXT_PERSON = "SELECT min(person) FROM conversations WHERE pending>0 AND owner IS NULL"
@@ -212,7 +214,7 @@ def earliest_ready(execute: Execute) -> float | None:
 
 def earliest_claimable(execute: Execute, owner: str) -> float | None:
     """Return when the next unclaimed conversation is ready that the process `owner` may claim."""
-    sql = f"SELECT min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL AND NOT ({LIVES_ELSEWHERE})"
+    sql = f"SELECT min(ready) AS ready FROM conversations WHERE pending>0 AND owner IS NULL AND {_MAY_CLAIM}"
     ready: float | None = execute(sql, {"owner": owner})[0]["ready"]
     return ready
 
@@ -294,7 +296,7 @@ def claim_at_once(execute: Execute, key: str, owner: str, now: float, latest: fl
     """
     sql = (
         f"UPDATE conversations SET {_WHAT_PENDS}, {_OWN}"
-        f" WHERE key=:key AND owner IS NULL AND state<>'{ConversationState.WAITING}' AND NOT ({LIVES_ELSEWHERE})"
+        f" WHERE key=:key AND owner IS NULL AND state<>'{ConversationState.WAITING}' AND {_MAY_CLAIM}"
         f" AND ({_FIRST_READY}<=:now OR {_FIRST_READY}>:latest) RETURNING *"
     )
     execute(_LOCK, {"key": key})

@@ -79,6 +79,13 @@ def enqueue_job(
     insert_row(execute, "jobs", "key", values, update=() if keep else ("kind", "due", "payload", "attempts", "error"))
 
 
+def plan_recurring(execute: Execute, kind: str, latest: float) -> None:
+    """Have a recurring job run when it is due: at once where there is none, and at the `latest` then."""
+    enqueue_job(execute, key=kind, kind=kind, payload={}, keep=True)
+    sql = "UPDATE jobs SET due=:latest WHERE key=:kind AND owner IS NULL AND (due IS NULL OR due>:latest)"
+    execute(sql, {"kind": kind, "latest": latest})
+
+
 def has_job(execute: Execute, key: str) -> bool:
     """Return whether there is a job with this key."""
     return bool(execute("SELECT 1 FROM jobs WHERE key=:key", {"key": key}))

@@ -92,6 +92,13 @@ def enter(execute: Execute, id: str, state: ReplicaState) -> None:
     execute(f"UPDATE replicas SET state=:state WHERE id=:id AND {_GOES_ON}", {"id": id, "state": state})
 
 
+def others_serve(execute: Execute, id: str) -> bool:
+    """Return whether another process serves, or none lives. One process at a time asks, until its transaction ends."""
+    execute(_LOCK_RELEASE, {})
+    others = [each for each in living(execute) if each.id != id]
+    return not others or any(each.state == ReplicaState.SERVING for each in others)
+
+
 def leave(execute: Execute, id: str) -> None:
     """End the lease of a process that has released what it held, or cannot."""
     execute("DELETE FROM replicas WHERE id=:id", {"id": id})

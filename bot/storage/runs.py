@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from agent.messages import Author, Message, Thread
 from agent.stored_json import build_dataclass
 from bot.storage.database import Execute
-from bot.storage.replicas import LIVES_ELSEWHERE, LIVING
+from bot.storage.replicas import HOST, LIVES_ELSEWHERE, LIVING
 from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.states import OPEN_RUN, RunState
 
 _NEXT_FIRE = (
     "(SELECT y.id FROM runs y WHERE y.conversation=i.conversation AND y.id>i.run AND EXISTS"
     " (SELECT 1 FROM inbox j WHERE j.run=y.id AND j.key LIKE 'sched:%') ORDER BY y.id LIMIT 1)"
+)
+SUSPICIOUS_INTERRUPTIONS = 2  # after so many, a run is tried alone
+IS_SUSPECT = (  # of a conversation, where processes share the database
+    f"{HOST}<>'' AND EXISTS (SELECT 1 FROM runs r WHERE r.conversation=conversations.key AND r.{OPEN_RUN}"
+    f" AND r.attempt>={SUSPICIOUS_INTERRUPTIONS})"
 )
 _IN_PROGRESS = f"{OPEN_RUN} AND r.state='{RunState.RUNNING}'"  # the first is for the index
 LATEST_RUN = (
@@ -94,7 +99,7 @@ def count_deaths(execute: Execute) -> None:
     )
 
 
-def next_suspect(execute: Execute, owner: str, interruptions: int) -> str | None:
+def next_suspect(execute: Execute, owner: str) -> str | None:
     """Return the conversation of the unclaimed run that the process `owner` is to try alone.
 
     It was interrupted so many times. The run that was least often the only one in progress at a death comes first.
@@ -103,18 +108,18 @@ def next_suspect(execute: Execute, owner: str, interruptions: int) -> str | None
         "SELECT r.conversation FROM runs r JOIN conversations c ON c.key=r.conversation"
         f" WHERE r.{OPEN_RUN} AND c.owner IS NULL AND r.attempt>=:interruptions AND NOT ({LIVES_ELSEWHERE})"
         " ORDER BY r.deaths_alone, r.attempt, r.id LIMIT 1",
-        {"interruptions": interruptions, "owner": owner},
+        {"interruptions": SUSPICIOUS_INTERRUPTIONS, "owner": owner},
     )
     return str(rows[0]["conversation"]) if rows else None
 
 
-def count_suspects(execute: Execute, interruptions: int) -> int:
+def count_suspects(execute: Execute) -> int:
     """Return how many runs are to be tried alone."""
     sql = (
         "SELECT count(*) AS n FROM runs r JOIN conversations c ON c.key=r.conversation"
         f" WHERE r.{OPEN_RUN} AND c.owner IS NULL AND r.attempt>=:interruptions"
     )
-    return int(execute(sql, {"interruptions": interruptions})[0]["n"])
+    return int(execute(sql, {"interruptions": SUSPICIOUS_INTERRUPTIONS})[0]["n"])
 
 
 def uncount_attempt(execute: Execute, run: int) -> None:

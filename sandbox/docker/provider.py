@@ -131,7 +131,8 @@ class DockerProvider(EnginePool[DockerSandbox]):
                 site = await probe_engine(self._engine, self._settings)
                 places = await find_host_paths(self._engine)
                 await asyncio.to_thread(self._settings.state.mkdir, 0o711, parents=True, exist_ok=True)
-                identity = hashlib.sha256(places.host_path(self._settings.state).encode()).hexdigest()[:16]
+                named = "\0".join(filter(None, (places.host_path(self._settings.state), self._settings.service)))
+                identity = hashlib.sha256(named.encode()).hexdigest()[:16]
                 shelf = self._settings.state / "skills"
                 skills = await asyncio.to_thread(places.share_folder, self._settings.skills, shelf)
                 self._facts = _EngineFacts(site, places, SandboxUsers(site.shift or 0), identity, skills)

@@ -22,9 +22,13 @@ IDLE_COMMAND = ("bash", "-c", "while :; do sleep 86400 & wait; done")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DockerSettings(SandboxSettings):
-    """Settings of the Docker provider. `state` is a folder that identifies this service to the engine."""
+    """Settings of the Docker provider. `state` is a folder that identifies this service to the engine.
+
+    So does `service`, its name among several that may have the same path on different machines, and one engine.
+    """
 
     state: Path
+    service: str = ""
     image: str = "fawn-sandbox"
     host: str = "unix:///var/run/docker.sock"
     runtime: str = ""

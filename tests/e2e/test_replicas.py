@@ -6,6 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,12 @@ class Replica(Service):
         await self.spawn("run", "--config", "config.yaml")
         await until(lambda: self.log().count("http.listening") > before or self._ended(), 60, "the listener")
         assert not self._ended(), self.log()
+
+    def change(self, sql: str, **values: Any) -> None:
+        from bot.storage.postgres_session import connect, execute_on
+
+        with closing(connect(self.server.url.format("fawn"))) as connection:
+            execute_on(connection, sql, values)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         from bot.storage.postgres_session import reading
@@ -163,6 +170,23 @@ async def test_a_service_that_stops_leaves_what_comes_to_the_other_while_its_tur
         assert one.process.returncode is None
         [(after,)] = two.rows(hosts)
         assert before != after
+
+
+async def test_what_a_service_may_have_died_of_is_tried_alone_by_a_living_one(pair: tuple[Replica, Replica]) -> None:
+    """It lets its own turns end first, and begins none beside it."""
+    one, two = pair
+    serving = "SELECT count(*) FROM replicas WHERE state='serving'"
+    await until(lambda: two.rows(serving) == [(2,)], 60, "both")
+    key, message = await begin(one, ask(word="suspect-", tokens=100, tok_ms=50))
+    async with client_of(two, key) as client:
+        _status, sent = await post(client, PATH.replace("/t/", "/u/"), {"text": ask(tokens=250, tok_ms=100)})
+        own = int((await wait_for(client, f"/v1/messages/{sent['id']}", lambda found: found["run"]))["run"])
+        two.change("UPDATE runs SET attempt=2 WHERE id<>:own", own=own)
+        await one.kill()
+        await until(lambda: "turn.alone" in two.log(), 60, "the suspect")
+        _status, run = await get(client, f"/v1/runs/{own}")
+        assert run["state"] == "done"
+    assert "suspect-" in await answer_at(two, key, message)
 
 
 async def test_a_service_without_the_setting_is_refused(pair: tuple[Replica, Replica], tmp_path: Path) -> None:

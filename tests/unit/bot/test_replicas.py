@@ -11,14 +11,15 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from agent.spending import ModelCall
+from bot.service.jobs import JobWorker
 from bot.service.replicas import SURE_SECONDS, Replicas
-from bot.storage import budgets, conversations, inbox, jobs, outbox, replicas, tasks, usage
+from bot.storage import budgets, conversations, inbox, jobs, outbox, replicas, runs, tasks, usage
 from bot.storage.budgets import CallHold, CounterKey
 from bot.storage.data_lock import DatabaseInUse
 from bot.storage.database import Database, Execute
 from bot.storage.outbox import Holder
 from bot.storage.replicas import LEASE_SECONDS
-from bot.storage.states import OutboxState, ReplicaState
+from bot.storage.states import OutboxState, ReplicaState, RunState
 from bot.storage.usage import Payer, PricedCall
 from bot.storage.wake_ups import Written
 from tests.fakes.server import until
@@ -258,3 +259,55 @@ async def test_a_process_that_cannot_reach_the_database_stops_before_its_lease_e
             other.execute("BEGIN; LOCK TABLE replicas IN ACCESS EXCLUSIVE MODE")
             await until(lambda: lost, SURE_SECONDS + 4, "the end")
         assert one.me in [each.id for each in await two.run(replicas.living)]
+
+
+@pytest.mark.parametrize(
+    ("begun", "due", "expected"),
+    [(False, None, 0.0), (True, 50.0, 50.0), (True, 5000.0, 160.0)],
+    ids=["none", "due", "far"],
+)
+async def test_a_start_runs_a_recurring_job_only_when_it_is_due(
+    pair: tuple[Database, Database], begun: bool, due: float | None, expected: float
+) -> None:
+    """Also where an earlier version, or a clock that was set back, planned it for a much later time."""
+    one, two = pair
+    if begun:
+        await one.run(lambda execute: jobs.enqueue_job(execute, key="r", kind="r", payload={}, due=due or 0.0))
+    for each in pair:
+        worker = JobWorker(each, lambda: -1.0 if not begun else 10.0)
+        worker.register("r", _no_work, every_seconds=150.0)
+        await each.run(worker._claim)
+    [row] = await two.run(lambda execute: execute("SELECT due, owner FROM jobs", {}))
+    assert (row["due"], row["owner"]) == (expected, None)
+
+
+async def _no_work(_job: jobs.BackgroundJob) -> None: ...
+
+
+async def test_a_run_that_may_kill_processes_is_claimed_by_one_without_turns_while_another_serves(
+    pair: tuple[Database, Database],
+) -> None:
+    """No look claims it beside others, nor a message that comes to it."""
+    one, two = pair
+
+    def suspect(execute: Execute) -> str:
+        key = hold_everything(execute, two.me)
+        [row] = inbox.pending_rows(execute, key, 9)
+        runs.create_run(execute, row.id, key, row.message, RunState.RUNNING, 1.0, ["42"])
+        execute("UPDATE conversations SET owner=NULL, host=''", {})
+        return key
+
+    key = await two.run(suspect)
+    look = partial(conversations.claimable_conversations, owner=one.me, now=9.0, latest=99.0, limit=5)
+    assert len(await one.run(look)) == 1
+    await one.run(lambda execute: execute("UPDATE runs SET attempt=2", {}))
+    assert await one.run(look) == []
+    assert await one.run(partial(conversations.earliest_claimable, owner=one.me)) is None
+    at_once = partial(conversations.claim_at_once, key=key, owner=one.me, now=9.0, latest=99.0)
+    assert await one.run(at_once) is None
+    assert await one.run(partial(runs.next_suspect, owner=one.me)) == key
+    assert await one.run(partial(replicas.others_serve, id=one.me))
+    await two.run(partial(replicas.enter, id=two.me, state=ReplicaState.STARTING))
+    assert not await one.run(partial(replicas.others_serve, id=one.me))
+    await die(one, two)
+    assert await one.run(partial(replicas.others_serve, id=one.me))

@@ -198,6 +198,25 @@ async def test_leftover_containers_are_reaped_but_not_those_of_others(
         assert len(await theirs(engine, tmp_path)) == 1
 
 
+async def test_two_services_with_the_same_path_on_one_engine_leave_each_others_containers(
+    settings: DockerSettings, tmp_path: Path
+) -> None:
+    """Their machines have the same folders, and share the engine."""
+    one, two = (replace(settings, service=name) for name in ("one", "two"))
+    async with (
+        docker_provider(one) as first,
+        docker_provider(two) as second,
+        first.acquire("t", tmp_path / "one") as its,
+        second.acquire("t", tmp_path / "two") as other,
+    ):
+        assert await second.reap(0) == []
+        assert await output(its, "echo untouched") == "untouched\n"
+        assert await output(other, "echo untouched") == "untouched\n"
+        async with docker_provider(one) as after:
+            assert await after.reap(0) == ["t"]  # as what a killed process has left
+        assert await output(other, "echo untouched") == "untouched\n"
+
+
 # ---------------------------------------------------------------- the end of a sandbox during a command
 
 End = Callable[[DockerEngine, str], Awaitable[None]]

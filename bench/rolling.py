@@ -59,7 +59,7 @@ def upgrade() -> None:
 """
 FINISHED = (
     "SELECT i.id AS id, convert_from(i.payload, 'UTF8') AS text FROM inbox i JOIN runs r ON r.id=i.run"
-    " WHERE r.finished IS NOT NULL AND i.id>(SELECT max(id)-200 FROM inbox)"
+    " WHERE r.finished IS NOT NULL AND i.id>(SELECT max(id)-2000 FROM inbox)"
 )
 WORD = re.compile(r"\b(?:telegram|slack|discord|feishu|dingtalk)-\d+-\d+\b")
 

@@ -150,6 +150,9 @@ def test_the_image_installs_channels_and_extras_from_their_locks(environment: di
     assert found.stdout.count("--require-hashes") == len(locks)
 
 
+FLEET = ("fleet-1", "fleet-2", "fleet-3")
+
+
 def test_compose_gives_the_engine_to_nothing_but_the_proxy() -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))
     services = compose["services"]
@@ -159,15 +162,18 @@ def test_compose_gives_the_engine_to_nothing_but_the_proxy() -> None:
         "engine": [],
         "sandbox-image": ["sandbox"],
         "plain": ["plain"],
+        "fleet-1": ["fleet"],
+        "fleet-2": ["fleet"],
+        "fleet-3": ["fleet"],
         "search": ["search"],
-        "postgres": ["postgres"],
+        "postgres": ["postgres", "fleet"],
     }
     for name, service in services.items():
         assert not any(entry["required"] for entry in service.get("env_file", ())), name  # a start needs no .env
         reaches = any("docker.sock" in each for each in service.get("volumes", ()))
         assert reaches == (name == "engine"), name
         assert not service.get("privileged"), name
-    for name in ("service", "engine", "plain"):
+    for name in ("service", "engine", "plain", *FLEET):
         assert services[name]["read_only"], name
         assert services[name]["cap_drop"] == ["ALL"], name
         assert services[name]["security_opt"] == ["no-new-privileges:true"], name
@@ -180,6 +186,23 @@ def test_compose_gives_the_engine_to_nothing_but_the_proxy() -> None:
         "engine",
         "./packaging/container.yaml",
     }
+
+
+def test_the_fleet_of_compose_shares_a_database_and_no_folder() -> None:
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))
+    folders = [compose["services"][name]["volumes"][0] for name in FLEET]
+    assert folders == [f"{name}:/var/lib/fawn" for name in FLEET]
+    assert set(FLEET) <= compose["volumes"].keys()
+    for name in FLEET:
+        service = compose["services"][name]
+        assert service["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+        assert service["volumes"][1:] == [
+            "./packaging/container.yaml:/var/lib/fawn/config.yaml:ro",
+            "${FLEET_CONFIG:-./packaging/fleet.yaml}:/var/lib/fawn/config.local.yaml:ro",
+        ]
+    settings = yaml.safe_load((ROOT / "packaging/fleet.yaml").read_text("utf-8"))["database"]
+    assert (settings["replicas"], settings["password"]) == (True, "$POSTGRES_PASSWORD")
+    assert settings["url"].startswith("postgresql://fawn@postgres/fawn")
 
 
 def test_compose_ships_settings_that_can_be_used() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bot.admin.live_view import describe_turn, recent_log
 from bot.admin.local_checks import judge_disk
 from bot.admin.model_reach import ModelReach
+from bot.admin.replica_report import find_differences, report_replicas
 from bot.admin.trouble import Trouble, TroubleTimes
 from bot.current import Current
 from bot.journey.scheduler import Scheduler
@@ -209,6 +210,7 @@ class ServiceStatus:
         crash = await asyncio.to_thread(latest_crash, self._current.config.data_dir, time.time())
         troubles = await self._judge(counts["oldest"], disk)
         channels = self.channel_states()
+        replicas = await self._replicas()
         return {
             "version": VERSION,
             "healthy": not troubles,
@@ -226,6 +228,8 @@ class ServiceStatus:
             "mcp_sign_ins": self._describe_sign_ins(),
             "sandbox": _(SANDBOX, description=self.sandbox),
             "channels": channels,
+            "replicas": replicas,
+            "differences": find_differences(replicas),
             "hooks": await self._store.run(
                 lambda execute: {name: _hook_counts(execute, name) for name in sorted(self._current.config.hooks)},
                 durable=False,
@@ -236,6 +240,12 @@ class ServiceStatus:
             ),
             **counts,
         }
+
+    async def _replicas(self) -> list[dict[str, Any]]:
+        """Return the processes that share the database; none where this one works alone."""
+        if not self._store.is_shared:
+            return []
+        return await self._store.run(partial(report_replicas, me=self._store.me), durable=False)
 
     def _last_model_error(self) -> dict[str, Any] | None:
         models = self._current.agent.models.values() if self.is_ready else ()

@@ -9,6 +9,7 @@ import sys
 import time
 from typing import Any
 
+from bot.admin.replica_report import describe_replica
 from bot.admin.service_client import NotRunning, call_service
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import FAULT, NOT_RUNNING, OK, fail
@@ -79,6 +80,9 @@ def _print_report(report: dict[str, Any]) -> None:
     for name, channel in report["channels"].items():
         health = f"{_(HEALTH_NAMES[channel['health']])}{' — ' + channel['detail'] if channel['detail'] else ''}"
         print(_("channel {name}: {health}", name=name, health=health))
+    for replica in report["replicas"]:
+        print(describe_replica(replica))
+    print(*report["differences"], sep="\n", end="\n" if report["differences"] else "")
     for name, hook in report["hooks"].items():
         print(_("hook {name}: {kept} deliveries, {waiting} waiting, {refused} refused", name=name, **hook))
     print(

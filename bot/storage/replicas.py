@@ -109,6 +109,13 @@ def living(execute: Execute) -> list[ReplicaRow]:
     return read_rows(execute, ReplicaRow, f"SELECT * FROM replicas WHERE until>={NOW} ORDER BY started_at, id")
 
 
+def living_with_leases(execute: Execute) -> list[tuple[ReplicaRow, float]]:
+    """Return the processes that have a lease, and the seconds until it ends."""
+    rows = execute(f"SELECT id, until-{NOW} AS left FROM replicas", {})
+    seconds = {str(row["id"]): float(row["left"]) for row in rows}
+    return [(each, seconds[each.id]) for each in living(execute) if each.id in seconds]
+
+
 def forget_dead(execute: Execute) -> list[str]:
     """Remove the processes whose lease has ended and return them. None of two callers at once has the same one.
 

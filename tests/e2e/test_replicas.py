@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -187,6 +189,30 @@ async def test_what_a_service_may_have_died_of_is_tried_alone_by_a_living_one(pa
         _status, run = await get(client, f"/v1/runs/{own}")
         assert run["state"] == "done"
     assert "suspect-" in await answer_at(two, key, message)
+
+
+async def test_the_status_names_the_services_and_where_they_differ(pair: tuple[Replica, Replica]) -> None:
+    one, two = pair
+    serving = "SELECT count(*) FROM replicas WHERE state='serving'"
+    await until(lambda: two.rows(serving) == [(2,)], 60, "both")
+    hosts = [str(host) for (host,) in two.rows("SELECT host FROM replicas ORDER BY started_at")]
+    _code, text = await one.fawn("status")
+    lines = [line for line in text.splitlines() if line.startswith("service ")]
+    assert [line.split()[1] for line in lines] == hosts
+    assert [line.endswith("←") for line in lines] == [True, False]
+    assert all(re.search(r"\(0\.1\.0\): serving, lease \d+ s, configuration [0-9a-f]{12}", line) for line in lines)
+    assert "different" not in text
+    assert await two.stop() == OK
+    database = {"url": one.server.url.format("fawn"), "replicas": True}
+    two.configure(SETTINGS | {"database": database, "limits": {"grace_seconds": 1}})
+    await two.start()
+    one.change("UPDATE replicas SET version='0.1.7' WHERE host=:host", host=hosts[0])
+    _code, out, _errors = await two.run("status", "--json")
+    report = json.loads(out)
+    assert {each["host"]: each["version"] for each in report["replicas"]} == {hosts[0]: "0.1.7", hosts[1]: "0.1.0"}
+    assert len(report["differences"]) == 2
+    assert "different versions" in report["differences"][0]
+    assert "different configurations" in report["differences"][1]
 
 
 async def test_a_service_without_the_setting_is_refused(pair: tuple[Replica, Replica], tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from bot.app import DELIVERY_SECONDS
 from bot.config.loader import load_config
+from bot.storage.replicas import LEASE_SECONDS
 from sandbox.kubernetes.provider import CLAIM_RIGHT, READY_RIGHT, RIGHTS
 from sandbox.kubernetes.spec import APP, NAME_LABEL
 from tests.fakes.kube_rules import (
@@ -28,6 +30,7 @@ from tests.support.engines import need_module, need_program
 
 PLACE = Path(__file__).parents[2] / "packaging/kubernetes"
 CHART = PLACE / "chart"
+SUSPEND_SECONDS = 5.0  # that a stop waits for turns that it suspends
 Json = dict[str, Any]
 
 
@@ -38,7 +41,10 @@ def check(document: Json) -> None:
     assert list(missing_fields(document, model)) == []
     check_names(document["metadata"], document["kind"])
     if document["kind"] == "StatefulSet":
-        spec = document["spec"]["template"]["spec"]
+        spec = dict(document["spec"]["template"]["spec"])
+        for claim in document["spec"].get("volumeClaimTemplates", ()):  # as the controller adds them to each pod
+            name = claim["metadata"]["name"]
+            spec["volumes"] = [*spec["volumes"], {"name": name, "persistentVolumeClaim": {"claimName": f"{name}-0"}}]
         check_pod_spec(spec, "fawn")
         assert restricted_faults(spec) == []
         selector, labels = (
@@ -210,10 +216,84 @@ def test_helm_renders_the_chart(tmp_path: Path, values: Json) -> None:
     assert written["sandbox"]["kubernetes"]["ready_pods"] == values.get("sandbox", {}).get("readyPods", 0)
 
 
+SHARED: Json = {"database": {"url": "postgresql://fawn@db.example.com/fawn", "replicas": True}}
+
+
+@helm_only
+@pytest.mark.parametrize("grace", [None, 300])
+def test_helm_renders_several_services_that_share_a_database(tmp_path: Path, grace: int | None) -> None:
+    """Each has a claim, which its sandboxes mount; they are spread, and replaced one by one."""
+    config = SHARED if grace is None else SHARED | {"limits": {"grace_seconds": grace}}
+    documents = rendered({"replicas": 3, "rollout": {"partition": 2, "spread": "DoNotSchedule"}, "config": config})
+    for document in documents:
+        check(document)
+    kinds = {document["kind"]: document for document in documents}
+    assert "PersistentVolumeClaim" not in kinds
+    stateful = kinds["StatefulSet"]["spec"]
+    assert (stateful["replicas"], stateful["podManagementPolicy"]) == (3, "Parallel")
+    assert stateful["updateStrategy"]["rollingUpdate"] == {"partition": 2}
+    pod = stateful["template"]["spec"]
+    [spread] = pod["topologySpreadConstraints"]
+    assert (spread["maxSkew"], spread["whenUnsatisfiable"]) == (1, "DoNotSchedule")
+    assert spread["labelSelector"] == stateful["selector"]
+    budget = kinds["PodDisruptionBudget"]["spec"]
+    assert (budget["maxUnavailable"], budget["selector"]) == (1, stateful["selector"])
+
+    [claim] = stateful["volumeClaimTemplates"]
+    names = [f"{claim['metadata']['name']}-fawn-{number}" for number in range(3)]  # as the controller names them
+    assert names in [rule.get("resourceNames") for rule in kinds["Role"]["rules"]]
+    [container] = pod["containers"]
+    environment = {each["name"]: each for each in container["env"]}
+    assert environment["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    (tmp_path / "config.yaml").write_text(kinds["ConfigMap"]["data"]["config.yaml"])
+    own = environment["FAWN_CLAIM"]["value"].replace("$(POD_NAME)", "fawn-1")
+    read = load_config(tmp_path / "config.yaml", {"OPENAI_API_KEY": "sk-1", "FAWN_CLAIM": own})
+    assert read.sandbox.kubernetes.claim == names[1]
+    assert read.database.replicas
+    assert {"name": "data", "mountPath": "/var/lib/fawn"} in container["volumeMounts"]
+    pause = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    needed = pause + read.limits.grace_seconds + SUSPEND_SECONDS + DELIVERY_SECONDS + LEASE_SECONDS
+    assert pod["terminationGracePeriodSeconds"] >= needed
+
+
+@helm_only
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"replicas": 3}, "several need one PostgreSQL database"),
+        ({"replicas": 2, "config": {"database": {"url": "postgresql://db/fawn"}}}, "config.database.replicas"),
+        ({"config": SHARED, "persistence": {"existingClaim": "mine"}}, "a claim of its own"),
+    ],
+)
+def test_helm_refuses_replicas_that_cannot_work(values: Json, words: str) -> None:
+    helm = need_module(*HELM)
+    with pytest.raises(helm.HelmError, match=words):
+        rendered(values)
+
+
+@helm_only
+def test_another_number_of_services_starts_none_of_them_anew() -> None:
+    def template(values: Json) -> Json:
+        [stateful] = [each for each in rendered(values) if each["kind"] == "StatefulSet"]
+        return dict(stateful["spec"]["template"])
+
+    one, other = ({"replicas": n, "rollout": {"partition": n - 1}, "config": SHARED} for n in (2, 3))
+    assert template(one) == template(other)
+    assert template(one) != template(one | {"image": "registry.example.com/fawn:0.1.1"})
+
+
+def rendered(values: Json) -> list[Json]:
+    """Return the documents of the chart."""
+    helm = need_module(*HELM)
+    with helm.Chart.load(str(CHART)) as chart:
+        texts = chart.render(values, name="fawn", namespace="agents")
+    return [each for text in texts.values() for each in yaml.safe_load_all(text) if each]
+
+
 @helm_only
 def test_helm_finds_no_fault_in_the_chart() -> None:
     helm = need_module(*HELM)
-    for values in CASES:
+    for values in [*CASES, {"replicas": 3, "config": SHARED}]:
         report = helm.lint(str(CHART), values, strict=True, kube_version="v1.33.0")
         assert report["errors"] == []
         assert [each for each in report["messages"] if each["severity"] > 1] == []
@@ -241,6 +321,9 @@ def test_an_upgrade_from_the_first_chart_changes_nothing_that_cannot_change() ->
     [
         {"imag": "x"},
         {"image": ""},
+        {"replicas": 0},
+        {"replicas": "3"},
+        {"rollout": {"spread": "Always"}},
         {"existingSecret": ""},
         {"sandbox": {"readyPods": -1}},
         {"sandbox": {"readyPods": "many"}},

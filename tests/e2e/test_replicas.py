@@ -25,6 +25,7 @@ from tests.support.postgres import PostgresServer, postgres_server, sql_on_serve
 from tests.support.service_process import Service, ask, bash
 
 SETTINGS = {
+    "data_dir": "data",  # in the folder of each: the same words
     "http": {"listen": "127.0.0.1:0"},
     "sandbox": {"provider": "local"},
     "limits": {"grace_seconds": 0},

@@ -2,7 +2,8 @@
 
 `python -m bench kills` kills it 60 times in some minutes, with `--full` a thousand times in three quarters of an hour;
 `python -m bench.kills` takes other numbers, and keeps the log. With `FAWN_TEST_DATABASE=postgresql` it does so on
-PostgreSQL, whose server restarts, and whose connections are cut. Prints how far it is; ctrl-C (or SIGTERM) ends it
+PostgreSQL, whose server restarts, and whose connections are cut; with `--replicas 3`, three services share it, and the
+time is measured until another one goes on. Prints how far it is; ctrl-C (or SIGTERM) ends it
 early, with the figures until then. Clock steps need a C compiler, full disks need root (for a small tmpfs): what cannot
 be done is said and left out.
 """
@@ -24,6 +25,8 @@ from pathlib import Path
 
 from bench.harness import Row, World, show
 from tests.support.all_platforms import AllPlatforms
+from tests.support.fleet import Fleet
+from tests.support.fleet_kills import BUDGETS, FleetFigures, FleetRun
 from tests.support.kills import Figures, KillRun, Plan
 from tests.support.postgres import ENGINE
 
@@ -87,7 +90,8 @@ async def tell(run: KillRun, service: AllPlatforms, kills: int, report: Report) 
             f"{seconds:6.0f} s  {figures.kills} kills ({pace:.0f} a minute, {left:.0f} minutes left),"
             f" {figures.answered}/{figures.asked} answered, {len(figures.ended)} ended by themselves",
         )
-        service.model.forget(keep_bodies=False)
+        if not isinstance(run, FleetRun):  # which compares it with the budgets
+            service.model.forget(keep_bodies=False)
 
 
 class Report:
@@ -139,26 +143,66 @@ async def measure(given: argparse.Namespace) -> Figures:
             clock=step,
         )
         async with AllPlatforms.open(folder, given.only, **SETTINGS) as service:
-            report = Report(given.report)
-            killing = KillRun(service, plan)
-            for number in (signal.SIGINT, signal.SIGTERM):
-                asyncio.get_running_loop().add_signal_handler(number, killing.stop.set)
-            began = time.monotonic()
-            telling = asyncio.create_task(tell(killing, service, given.kills, report), name="tell")
-            try:
-                figures = await killing.run()
-            finally:  # whatever ended it, what it counted is kept
-                telling.cancel()
-                early = f" (stopped early: {given.kills} were asked for)" if killing.stop.is_set() else ""
-                load = os.getloadavg()[0]
-                report.say(f"\n{time.monotonic() - began:.0f} s{early}, load {load:.1f}: {killing.figures}")
-                report.say("\n".join(killing.figures.faults) or "no fault")
+            figures = await watched(KillRun(service, plan), service, given)
             await service.stop()
             if given.log:
                 shutil.copyfile(folder / "log", given.log)
                 if ENGINE == "sqlite":
                     shutil.copyfile(service.database, given.log.with_suffix(".db"))
         return figures
+
+
+async def watched(killing: KillRun, service: AllPlatforms, given: argparse.Namespace) -> Figures:
+    """Run it and print how far it is; ctrl-C ends it early. Whatever ended it, what it counted is printed."""
+    report = Report(given.report)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, killing.stop.set)
+    began = time.monotonic()
+    telling = asyncio.create_task(tell(killing, service, given.kills, report), name="tell")
+    try:
+        return await killing.run()
+    finally:
+        telling.cancel()
+        early = f" (stopped early: {given.kills} were asked for)" if killing.stop.is_set() else ""
+        load = os.getloadavg()[0]
+        report.say(f"\n{time.monotonic() - began:.0f} s{early}, load {load:.1f}: {killing.figures}")
+        if isinstance(killing, FleetRun):
+            report.say(killing.figures.table())
+        report.say("\n".join(killing.figures.faults) or "no fault")
+
+
+async def measure_fleet(given: argparse.Namespace) -> FleetFigures:
+    """Kill services that share a PostgreSQL, so often, and print what happened."""
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
+
+    class Wanted(Fleet):
+        count = given.replicas
+
+    plan = Plan(
+        given.kills,
+        life=(given.pace / 2, given.pace * 1.5),
+        talkers=given.talkers,
+        stops=given.kills // given.stops if given.stops else 0,
+        restarts=given.kills // given.restarts if given.restarts else 0,
+        cuts=given.kills // given.cuts if given.cuts else 0,
+        cut_shares=(0.3, 1.0),
+        think=(0.2, 2.0),
+        rest=240.0,
+    )
+    with tempfile.TemporaryDirectory(prefix="fawn-kills-") as name:
+        folder = Path(name)
+        try:
+            async with Wanted.open(folder, given.only, **SETTINGS, **BUDGETS) as fleet:
+                fleet.model.forget(keep_bodies=False)
+                killing = FleetRun(fleet, plan)
+                await watched(killing, fleet, given)
+                await fleet.stop()
+                return killing.figures
+        finally:
+            if given.log:
+                given.log.mkdir(parents=True, exist_ok=True)
+                for log in folder.glob("replica-*/log"):
+                    shutil.copyfile(log, given.log / f"{log.parent.name}.log")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -173,9 +217,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--cuts", type=int, default=25, help="kills per cut of all connections with it (0: none)")
     made.add_argument("--only", default="", help="the name of the only platform, such as wecom")
     made.add_argument("--report", type=Path, help="a file for all that is printed, written as it comes")
-    made.add_argument("--log", type=Path, help="where to keep the service's log")
+    made.add_argument("--log", type=Path, help="where to keep the service's log; a folder for several")
+    made.add_argument("--replicas", type=int, default=1, help="services that share a PostgreSQL of the run")
+    made.add_argument("--pace", type=float, default=3.0, help="seconds between two kills of several services")
     return made
 
 
 if __name__ == "__main__":
-    raise SystemExit(1 if asyncio.run(measure(parser().parse_args())).faults else 0)
+    wanted = parser().parse_args()
+    done = asyncio.run(measure_fleet(wanted) if wanted.replicas > 1 else measure(wanted))
+    raise SystemExit(1 if done.faults else 0)

@@ -368,6 +368,14 @@ class StateKeeper(Protocol):
 
 
 @runtime_checkable
+class Fenced(Protocol):
+    """The further method of a channel that can stop making calls."""
+
+    def fence(self, may_call: Callable[[], bool]) -> None:
+        """Make no call to the platform while `may_call`, asked right before each, returns False: raise Unattended."""
+
+
+@runtime_checkable
 class ListenerPosts(Protocol):
     """The mark of a channel that can post only where it listens: over that connection, or by what it has read there."""
 

@@ -21,6 +21,7 @@ from channels.base import (
     Channel,
     ChannelError,
     CommandInfo,
+    Fenced,
     ListenerPosts,
     Receipt,
     Receive,
@@ -131,6 +132,8 @@ class ChannelSupervisor:
     async def _serve_channel(self, channel: Channel, listen: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
         """Listen, and stay connected afterwards, until cancelled. Raises the error that ended the channel."""
         name = channel.name
+        if isinstance(channel, Fenced) and self.leases:
+            channel.fence(self.leases.may_act)
         if isinstance(channel, StateKeeper):
             channel.keep_state(self._open_state(name))
         listening = asyncio.create_task(listen(), name=f"listen {name}")

@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NoReturn
 
-from bot.service.replicas import SURE_SECONDS
 from bot.storage.database import Database, StorageError
 from bot.storage.leases import release_lease, take_leases
+from bot.storage.replicas import SURE_SECONDS
 from bot.storage.wake_ups import Written
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,10 @@ class Leases:
     def has(self, name: str) -> bool:
         """Return whether this process has a lease."""
         return not self._store.is_shared or (name in self._states and self._states[name].held.is_set())
+
+    def may_act(self) -> bool:
+        """Return whether no other process can have taken over what this one does."""
+        return self._store.lease is None or self._store.lease.is_sure
 
     async def run(self, name: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run `step` while this process has the lease, and anew when it has it again. Returns, or raises, as `step`.

@@ -17,11 +17,10 @@ from functools import partial
 
 from bot.storage import replicas
 from bot.storage.database import Database, Execute, StorageError
-from bot.storage.replicas import LEASE_SECONDS, RENEW_SECONDS
+from bot.storage.replicas import LEASE_SECONDS, RENEW_SECONDS, SURE_SECONDS
 
 log = logging.getLogger(__name__)
 
-SURE_SECONDS = LEASE_SECONDS * 2 / 3  # since the last renewal began: then it stops
 LOOK_SECONDS = 1.0  # between looks for dead processes, and between tries to renew
 
 
@@ -46,8 +45,8 @@ class Replicas:
         self._watching: asyncio.TimerHandle
 
     @property
-    def has_lease(self) -> bool:
-        """Whether nobody else can have taken over what this process holds, by a clock that goes on in a pause."""
+    def is_sure(self) -> bool:
+        """Whether no other process can have taken over what this one holds, by a clock that goes on in a pause."""
         return not self._is_lost and time.monotonic() < self._renewed + SURE_SECONDS
 
     @asynccontextmanager
@@ -55,6 +54,7 @@ class Replicas:
         """Keep the lease in this context; at its end, release everything at once."""
         tasks = [asyncio.create_task(each, name="lease") for each in (self._renew(), self._bury())]
         self._watch()
+        self._store.lease = self
         try:
             yield
         finally:
@@ -62,7 +62,8 @@ class Replicas:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            if self.has_lease:
+            if self.is_sure:
+                self._store.lease = None
                 await self._leave()
 
     async def _renew(self) -> None:

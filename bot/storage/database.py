@@ -96,6 +96,14 @@ class WorkRunner(Protocol):
     async def run(self, work: Callable[[Execute], T], *, durable: bool = True, first: bool = False) -> T: ...
 
 
+class Lease(Protocol):
+    """The lease of a process among those that share a database."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether no other process can have taken over what this one holds."""
+
+
 class BatchRunner(Protocol):
     """The connection to a database: `commit` runs the present batch in one transaction."""
 
@@ -111,6 +119,7 @@ class Database:
     MAX_BATCH: int | None = None  # units of work in one transaction
     path: Path | None = None  # of its file, where it is one
     is_shared = False  # with other processes, each of which has a lease (`replicas.py`)
+    lease: Lease | None = None  # of this process there, while it is kept: without it, nothing is written
 
     def __init__(self, path: Path, busy_timeout_seconds: float = 5.0) -> None:
         self._path = self.path = path

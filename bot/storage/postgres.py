@@ -49,6 +49,7 @@ from bot.storage.postgres_session import (
 )
 from bot.storage.postgres_statements import OUTDATED, Statements
 from bot.storage.postgres_wake_ups import WakeUps
+from bot.storage.replicas import LEASE_SECONDS, LEFT, SURE_SECONDS
 from bot.storage.wake_ups import Written
 
 log = logging.getLogger(__name__)
@@ -58,12 +59,19 @@ RETRY_SECONDS = 0.5
 AWAY_SECONDS = 5.0  # that units wait for a server that restarts: a third of a lease (`replicas.py`)
 UNKNOWN_SECONDS = 60.0  # in which the server has to say what became of a commit whose answer was lost
 STEP_ROWS = 500
-PAUSED_SECONDS = 5.0  # after which the server ends the transaction of a process that does nothing in it
+SPARE_SECONDS = LEASE_SECONDS - SURE_SECONDS  # of its lease that a process has before each commit, at least…
+PAUSED_SECONDS = SPARE_SECONDS * 3 / 4  # …and after which the server ends a transaction in which nothing happens
 DEADLOCK_TRIES = 5
 ALIVE = (TransactionStatus.INTRANS, TransactionStatus.IDLE)  # the second: its beginning was not sent yet
+TRANSACTION = "SELECT CAST(pg_current_xact_id_if_assigned() AS text)"  # its number; NULL where it wrote nothing
+TRANSACTION_AND_LEASE = f"{TRANSACTION}, {LEFT}"
 CONFLICTS = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 Sessions = tuple["psycopg.Connection[NamedRow]", "psycopg.Connection[NamedRow] | None"]  # the second keeps others away
+
+
+class LeaseOver(StorageError):
+    """The lease of this process is over, or nearly: others may have what it holds, so it writes nothing."""
 
 
 class CommitUnknown(DatabaseAway):
@@ -144,7 +152,7 @@ class PostgresDatabase(Database):
                 self._waking.cancel()
 
     async def _connect(self) -> BatchRunner:
-        return await PostgresConnection.open(self._server, lambda: self._batch)
+        return await PostgresConnection.open(self._server, lambda: self._batch, lambda: self.me if self.lease else "")
 
     async def _commit(self, batch: Batch) -> None:
         """Commit a batch: again and again for some seconds, if the connection is lost before anything is kept."""
@@ -259,9 +267,16 @@ class PostgresConnection:
     """A connection on a thread of its own, which runs a whole batch for each `commit`."""
 
     def __init__(
-        self, next_batch: Callable[[], Batch], sessions: Sessions, lock_seconds: float, *, shared: bool = False
+        self,
+        next_batch: Callable[[], Batch],
+        sessions: Sessions,
+        lock_seconds: float,
+        leased: Callable[[], str] = str,
+        *,
+        shared: bool = False,
     ) -> None:
         self._next_batch = next_batch
+        self._leased = leased  # the process whose lease each commit needs; "" where none does
         self._connection, self._keeper = sessions
         self._statements = Statements(self._connection, keeps=self._keeper is None)
         self._standing = StandingCache()
@@ -274,7 +289,9 @@ class PostgresConnection:
         self._connection.add_notice_handler(self._take_notice)
 
     @classmethod
-    async def open(cls, server: DatabaseServer, next_batch: Callable[[], Batch]) -> BatchRunner:
+    async def open(
+        cls, server: DatabaseServer, next_batch: Callable[[], Batch], leased: Callable[[], str] = str
+    ) -> BatchRunner:
         """Connect, and prepare the schema. Raises as `PostgresDatabase`."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="database")
         try:
@@ -282,7 +299,7 @@ class PostgresConnection:
         except BaseException:
             thread.shutdown(wait=False)
             raise
-        return _OnThread(cls(next_batch, sessions, server.lock_seconds, shared=server.shared), thread)
+        return _OnThread(cls(next_batch, sessions, server.lock_seconds, leased, shared=server.shared), thread)
 
     def commit(self) -> None:
         """Run the batch in one transaction, again where it and another process waited for each other.
@@ -317,8 +334,18 @@ class PostgresConnection:
         return True
 
     def _end(self, batch: Batch, outcomes: Sequence[Outcome]) -> None:
-        """Commit. Raises CommitUnknown if the connection is lost before the answer."""
-        [asked] = self._statements.execute("SELECT CAST(pg_current_xact_id_if_assigned() AS text)")
+        """Commit. Raises CommitUnknown if the connection is lost before the answer, and LeaseOver.
+
+        A pause between the look at the lease and the commit ends the session before the lease ends.
+        """
+        process = self._leased()
+        [asked] = (
+            self._statements.execute(TRANSACTION_AND_LEASE, {"id": process})
+            if process
+            else self._statements.execute(TRANSACTION)
+        )
+        if process and asked[0] and asked[1] < SPARE_SECONDS:
+            raise LeaseOver("the lease of this process is over")
         written = frozenset(self._written)
         try:
             self._statements.control("COMMIT")

@@ -149,10 +149,18 @@ def reading(target: Target, *, snapshot: bool) -> Iterator[Execute]:
             try:
                 return execute_on(connection, sql, values)
             finally:
-                if not connection.closed:  # the server may have ended meanwhile
-                    connection.rollback()
+                _end_reading(connection)
 
         yield execute
+
+
+def _end_reading(connection: psycopg.Connection[NamedRow]) -> None:
+    """End what was begun to read. Raises StorageError where the server has ended meanwhile."""
+    try:
+        if not connection.closed:
+            connection.rollback()
+    except psycopg.Error as error:
+        raise own_error(error) from error
 
 
 def execute_on(connection: psycopg.Connection[NamedRow], sql: str, values: Mapping[str, Any]) -> Sequence[Any]:

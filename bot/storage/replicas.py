@@ -20,10 +20,13 @@ from catalogue import N_
 
 LEASE_SECONDS = 12.0  # with a look each second, another process takes over within 15
 RENEW_SECONDS = LEASE_SECONDS / 4
+SURE_SECONDS = LEASE_SECONDS * 2 / 3  # since the last renewal began: then a process stops by itself
 ALONE = 1e12  # the end of a lease that has none
 LIVING = f"(SELECT id FROM replicas WHERE until>={NOW})"
 DEAD_OWNER = f"owner IS NOT NULL AND owner NOT IN {LIVING}"
 DEAD_OR_NO_OWNER = f"coalesce(owner, '') NOT IN {LIVING}"  # of a row whose state says that it is held
+
+LEFT = f"coalesce((SELECT until-{NOW} FROM replicas WHERE id=:id), 0)"  # seconds of the lease of a process
 
 HOST = "coalesce((SELECT host FROM replicas WHERE id=:owner), '')"  # of the process `owner`
 LIVES_ELSEWHERE = (  # whose files another process has, which serves: one that begins or ends would have them wait

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
 
 import aiohttp
+from aiohttp.connector import Connection
 
 from agent.spans import SpanKind, is_read, open_span
-from channels.base import OutcomeUnknown, Refused, TryLater
+from channels.base import OutcomeUnknown, Refused, TryLater, Unattended
 from channels.shared.file_limits import CHUNK
 
 CONNECT_TIMEOUT_SECONDS = 10.0
@@ -59,6 +60,12 @@ class HttpClient:
         self._ca_file = ca_file
         self._headers = headers
         self._session: aiohttp.ClientSession | None = None
+        self.may_call: Callable[[], bool] = lambda: True
+
+    def check_may_call(self) -> None:
+        """Raise Unattended where this process may make no call."""
+        if not self.may_call():
+            raise Unattended("another process may do this now")
 
     async def open(self) -> None:
         """Open the session, which keeps connections alive and does not limit their number. Raises Refused."""
@@ -68,7 +75,9 @@ class HttpClient:
         except OSError as error:
             reason = f"`ca_file` cannot be used ({type(error).__name__}): name a PEM file of certificates"
             raise Refused(reason) from None
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_TIMEOUT_SECONDS, ssl=self.certificates)
+        connector = FencedConnector(
+            self.check_may_call, limit=0, keepalive_timeout=IDLE_TIMEOUT_SECONDS, ssl=self.certificates
+        )
         traces = [report_calls(self.platform.lower())] if is_read() else []
         self._session = aiohttp.ClientSession(
             connector=connector, headers=self._headers, timeout=CALL_TIMEOUT, trace_configs=traces
@@ -112,6 +121,26 @@ class HttpClient:
                 raise TryLater(reason, retry_after_seconds(answer.headers))
             async for chunk in answer.content.iter_chunked(CHUNK):
                 yield chunk
+
+
+class FencedConnector(aiohttp.TCPConnector):
+    """Asks `check` once more when a request has its connection: it is sent then, and a process can be paused before."""
+
+    def __init__(self, check: Callable[[], None], **options: Any) -> None:
+        super().__init__(**options)
+        self._check = check
+
+    async def connect(
+        self, request: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> Connection:
+        """Return a connection. Raises what `check` raises."""
+        connection = await super().connect(request, traces, timeout)
+        try:
+            self._check()
+        except BaseException:
+            connection.release()
+            raise
+        return connection
 
 
 def report_calls(platform: str) -> aiohttp.TraceConfig:

@@ -57,6 +57,9 @@ class PlatformChannel(ABC):
     async def open(self) -> None:
         await self._http.open()
 
+    def fence(self, may_call: Callable[[], bool]) -> None:
+        self._http.may_call = may_call
+
     async def close(self) -> None:
         """Stop all replies and background calls, and close the session."""
         await asyncio.gather(*(reply.close() for reply in list(self._replies)))

@@ -124,6 +124,7 @@ class SlackApi:
         return account, {scope.strip() for scope in granted.split(",") if scope.strip()}
 
     async def _call(self, method: str, arguments: Json) -> AsyncSlackResponse:
+        self.web.session = self._http.session  # once it is closed, the SDK would open one of its own
         is_read = bool(READ_METHODS.fullmatch(method))
         if is_read:
             encoded: Json = {"http_verb": "GET", "params": arguments}

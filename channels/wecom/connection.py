@@ -128,6 +128,7 @@ class WeComConnection(EventConnection[HandleEvent]):
         future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[req_id] = future
         try:
+            self._http.check_may_call()
             with mapped_network_errors("WeCom"):
                 await socket.send_str(frame)
             async with asyncio.timeout(ANSWER_SECONDS):

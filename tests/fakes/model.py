@@ -37,6 +37,7 @@ class Request:
     status: int = 200
     first: float = 0.0  # the first word or tool call was sent
     end: float = 0.0  # the last byte was sent
+    used: int = 0  # tokens that a whole answer tells
     gone: bool = False  # the client disconnected before the end
     helper: bool = False  # it asked for a summary or a title
     rejected: str = ""
@@ -149,6 +150,7 @@ class FakeModel(LocalServer):
             return self._refusal(entry, script.status, "scripted", after=script.retry_after)
         self._answers += 1
         usage = self._usage(body, raw, script)
+        entry.used = int(usage.get("total_tokens", 0))
         if script.body:
             entry.first = entry.end = time.monotonic()
             return web.Response(text=script.body, content_type="application/json")

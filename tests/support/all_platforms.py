@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from agent.setting import Secret
 from bot.admin import service_client
@@ -96,14 +96,13 @@ class AllPlatforms(Service):
                 await service_client.call_service(self.data, "channel.keep", {"channel": channel, "kept": texts})
         except (service_client.NotRunning, OSError):
             return False
-        ready = {name for name, channel in report["channels"].items() if channel["health"] == "ready"}
+        channels = report.get("channels", {})  # it may end while it answers
+        ready = {name for name, channel in channels.items() if channel["health"] == "ready"}
         return ready == self._sections.keys()
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, folder: Path, only: str | tuple[str, ...] = "", /, **settings: Any
-    ) -> AsyncIterator[AllPlatforms]:
+    async def open(cls, folder: Path, only: str | tuple[str, ...] = "", /, **settings: Any) -> AsyncIterator[Self]:
         """Start the platforms, the model and the service, with the channels that `only` names; kill it at the end.
 
         WeCom, WeChat, Matrix, WhatsApp and the console come only by their names; the console is attached to one with

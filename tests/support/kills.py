@@ -13,6 +13,7 @@ import re
 import signal
 import sqlite3
 import struct
+import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +23,6 @@ from pathlib import Path
 from bot.storage.database import StorageError
 from tests.support.all_platforms import AllPlatforms
 from tests.support.postgres import shared_server, sql_on_server
-from tests.support.rehearsed_database import PAYLOAD_TEXT
 from tests.support.service_process import ask, bash
 
 MARKED = frozenset({"telegram", "wechat", "wecom", "whatsapp"})  # a repeated post is marked as such there
@@ -56,9 +56,12 @@ class Plan:
     fulls: int = 0
     full_seconds: float = 5.0
     restarts: int = 0  # of PostgreSQL's server, in the middle of everything
-    cuts: int = 0  # of all connections with it
+    cuts: int = 0  # of connections with it
+    cut_shares: tuple[float, ...] = (1.0,)  # so many of them
     away: tuple[float, float] = (0.0, 4.0)  # seconds between the end of the server and its start
     clock: Path | None = None  # the file with the clock's step (bench/clock.c)
+    down: tuple[float, float] = (0.0, 3.0)  # seconds until one of several is started again
+    think: tuple[float, float] = (0.0, 0.0)  # seconds between an answer and the next message
     rest: float = 120.0  # seconds that the last answers may take
 
 
@@ -83,16 +86,19 @@ class Figures:
     left: int = 0  # failure notices, and progress messages that were not removed
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)  # seconds from a message to its answer
     told: int = 0  # notices of those, where a notice is not repeated
     unconfirmed: int = 0  # answers that every attempt showed without a confirmation: dead letters with a notice
     strange: list[str] = field(default_factory=list)  # other visible texts
+    budget: list[str] = field(default_factory=list)  # what is not booked as it was used
     ended: list[str] = field(default_factory=list)  # the last words of services that ended by themselves
 
     @property
     def faults(self) -> list[str]:
         """Return the number of everything that must not happen."""
-        named = (("lost", self.lost), ("doubled", self.doubled), ("strange", self.strange), ("ended", self.ended))
-        return [f"{name}: {each}" for name, these in named for each in these]
+        named = {"lost": self.lost, "doubled": self.doubled, "strange": self.strange, "ended": self.ended}
+        named |= {"budget": self.budget}
+        return [f"{name}: {each}" for name, these in named.items() for each in these]
 
     def __str__(self) -> str:
         return (
@@ -114,6 +120,8 @@ class Talker:
     number: int
     asked: list[tuple[int, str]] = field(default_factory=list)  # topic, word
     effects: list[str] = field(default_factory=list)
+    think: tuple[float, float] = (0.0, 0.0)
+    answered: int = 0
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
 
     async def talk(self, service: AllPlatforms, stop: asyncio.Event, figures: Figures, dice: random.Random) -> None:
@@ -131,17 +139,21 @@ class Talker:
             failures = "\n".join(rig.visible(topic)).count(FAILED)
             self.asked.append((topic, word))
             figures.asked += 1
+            asked = time.monotonic()
             rig.mutter(text, topic, mention=bool(topic))
             while answer(word) not in (shown := "\n".join(rig.visible(topic))) and shown.count(FAILED) == failures:
                 await asyncio.sleep(LOOK)
             figures.answered += 1
+            self.answered += 1
+            figures.waits.append(time.monotonic() - asked)
             while not ended(service, word):  # what is written before would be taken into the same turn
                 await asyncio.sleep(LOOK)
+            await asyncio.sleep(dice.uniform(*self.think))
 
 
 def ended(service: AllPlatforms, word: str) -> bool:
     """Whether the turn of this message has ended."""
-    latest = f"(SELECT run, {PAYLOAD_TEXT} AS text FROM inbox ORDER BY id DESC LIMIT 300)"  # noqa: S608 — constants
+    latest = f"(SELECT run, {service.payload_text} AS text FROM inbox ORDER BY id DESC LIMIT 300)"  # noqa: S608 — constants
     sql = f"SELECT 1 FROM {latest} i JOIN runs r ON r.id=i.run WHERE r.finished IS NOT NULL"  # noqa: S608 — constants
     try:
         return bool(service.rows(f"{sql} AND i.text LIKE '%{answer(word)}%'"))
@@ -162,7 +174,7 @@ class KillRun:
         self._service, self._plan = service, plan
         self._dice = random.Random(seed)
         self._talkers = [
-            Talker(name, number)
+            Talker(name, number, think=plan.think)
             for name in service.names  # two people in one chat without threads would be answered together
             for number in range(plan.talkers if "topics" in service.rigs[name].can else 1)
         ]
@@ -200,13 +212,7 @@ class KillRun:
         plan, dice, figures = self._plan, self._dice, self.figures
         while figures.kills < plan.kills and not self.stop.is_set():
             share = (figures.kills + 1) / (plan.kills + 1)
-            if dice.random() < plan.gateway:
-                self._service.rigs[dice.choice(self._service.names)].wire.fault("error", "post", code=504, after=True)
-                figures.gateways += 1
-            if dice.random() < plan.late:
-                wire = self._service.rigs[dice.choice(self._service.names)].wire
-                wire.fault("slow", "post", seconds=plan.late_seconds, after=True)
-                figures.late += 1
+            self._trouble_wires()
             await asyncio.sleep(dice.uniform(*plan.life))
             if figures.steps < int(plan.steps * share + 0.5):
                 self._step(dice.uniform(-3600, 3600))
@@ -224,6 +230,17 @@ class KillRun:
                 await asyncio.sleep(dice.uniform(0.02, 1.0))
                 await self._kill()
             await self._start()
+
+    def _trouble_wires(self) -> None:
+        """Have the next post somewhere take effect with an answer that is none, or late."""
+        plan, dice = self._plan, self._dice
+        if dice.random() < plan.gateway:
+            self._service.rigs[dice.choice(self._service.names)].wire.fault("error", "post", code=504, after=True)
+            self.figures.gateways += 1
+        if dice.random() < plan.late:
+            wire = self._service.rigs[dice.choice(self._service.names)].wire
+            wire.fault("slow", "post", seconds=plan.late_seconds, after=True)
+            self.figures.late += 1
 
     async def _start(self) -> None:
         """Start it and wait until all channels listen; the next kill ends one that does not."""
@@ -275,8 +292,9 @@ class KillRun:
         self.figures.fulls += 1
 
     async def _cut(self) -> None:
-        """Cut all connections with PostgreSQL, as a router that is replaced does."""
-        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name='fawn'"
+        """Cut connections with PostgreSQL, as a router that is replaced does."""
+        cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name='fawn' AND random()<"
+        cut += str(self._dice.choice(self._plan.cut_shares))
         await asyncio.to_thread(sql_on_server, shared_server(), cut)
         await asyncio.sleep(self._dice.uniform(*self._plan.life))
         self.figures.cuts += 1
@@ -298,7 +316,7 @@ class KillRun:
             for topic in sorted({topic for topic, _ in talker.asked}):
                 words = [word for at, word in talker.asked if at == topic]
                 self._check_chat(talker.platform, topic, words)
-        files = self._service.data.glob("threads/*/workspace/effects")
+        files = self._service.effect_files()
         seen = Counter(line for file in files for line in file.read_text().split())
         figures.effects = len(seen)
         figures.doubled += [f"effect {word}" for word, count in seen.items() if count > 1]
@@ -312,6 +330,12 @@ class KillRun:
             figures.strange.append(f"{figures.told} notices of {len(unconfirmed)} unconfirmed answers")
         if len(unconfirmed) > figures.gateways + figures.kills // 100:
             figures.strange.append(f"{len(unconfirmed)} unconfirmed answers after {figures.gateways} times 504")
+
+    def _tolerated(self, platform: str) -> list[str]:
+        """Return how texts beside the answers may begin."""
+        if self.figures.fulls or self.figures.restarts or self.figures.cuts:
+            return [APOLOGY, *PROGRESS]
+        return [*PROGRESS] if platform in MARKED else []
 
     def _check_chat(self, platform: str, topic: int, words: list[str]) -> None:
         figures = self.figures
@@ -330,13 +354,7 @@ class KillRun:
                 figures.doubled.append(f"{word}: {[text[:80] for text in shown if expected in text]}")
             else:
                 figures.repeats += times - 1
-        known = (
-            [APOLOGY, *PROGRESS]
-            if figures.fulls or figures.restarts or figures.cuts
-            else [*PROGRESS]
-            if platform in MARKED
-            else []
-        )
+        known = self._tolerated(platform)
         known += [UNCONFIRMED_NOTICE]
         figures.told += sum(text.startswith(UNCONFIRMED_NOTICE) for text in shown if platform not in MARKED)
         endings = (SEALED,) if platform == "wecom" else ()

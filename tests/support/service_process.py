@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.telegram_world import Shown
 from tests.support.forked_services import ROOT, Running, execute, fork, run_forked
 from tests.support.postgres import ENGINE, database_of
-from tests.support.rehearsed_database import change_rows, stored_rows
+from tests.support.rehearsed_database import PAYLOAD_TEXT, change_rows, stored_rows
 
 UNPACED = {"per_chat": 100.0, "burst": 100, "per_group": 6000.0, "overall": 1000.0}  # the fake has no limits
 PACED = {"per_chat": 1.0, "burst": 2, "per_group": 20.0, "overall": 30.0}  # the defaults, for tests about live replies
@@ -32,6 +32,7 @@ class Service:
     """
 
     forked = True
+    payload_text = PAYLOAD_TEXT  # the text of an event in the inbox, for `rows`
 
     def __init__(self, folder: Path, telegram: FakeTelegram, model: FakeModel, settings: Mapping[str, Any]) -> None:
         self.folder = folder
@@ -162,6 +163,10 @@ class Service:
             seconds,
             "an empty inbox and outbox",
         )
+
+    def effect_files(self) -> Iterable[Path]:
+        """Return the files `effects` in the workspaces of the conversations."""
+        return self.data.glob("threads/*/workspace/effects")
 
     def folder_of(self, conversation: str = "") -> Path:
         """Return the only conversation folder (or the one that contains the marker)."""

@@ -12,13 +12,14 @@ import pytest
 from agent.messages import Author, Message, Origin, Thread
 from agent.spending import ModelCall
 from bot.service.jobs import JobWorker
-from bot.service.replicas import SURE_SECONDS, Replicas
+from bot.service.replicas import Replicas
 from bot.storage import budgets, conversations, inbox, jobs, outbox, replicas, runs, tasks, usage
 from bot.storage.budgets import CallHold, CounterKey
 from bot.storage.data_lock import DatabaseInUse
-from bot.storage.database import Database, Execute
+from bot.storage.database import Database, Execute, StorageError
+from bot.storage.dialect import NOW
 from bot.storage.outbox import Holder
-from bot.storage.replicas import LEASE_SECONDS
+from bot.storage.replicas import LEASE_SECONDS, SURE_SECONDS
 from bot.storage.states import OutboxState, ReplicaState, RunState
 from bot.storage.usage import Payer, PricedCall
 from bot.storage.wake_ups import Written
@@ -238,10 +239,40 @@ async def test_a_process_whose_lease_ended_stops_and_does_not_take_it_again(pair
     lost: list[str] = []
     lease = Replicas(one, release, lambda: lost.append("one"))
     async with lease.kept():
-        await until(lambda: lease.has_lease, 5, "the lease")
+        await until(lambda: lease.is_sure, 5, "the lease")
         await die(two, one)
         await until(lambda: lost, 10, "the end")
-        assert not lease.has_lease
+        assert not lease.is_sure
+    assert [each.id for each in await two.run(replicas.living)] == [two.me]
+
+
+async def test_a_process_whose_lease_is_nearly_over_writes_nothing(pair: tuple[Database, Database]) -> None:
+    """Whatever it is: also rows without an owner. It reads, and writes again with its next lease."""
+    one, two = pair
+
+    def say(execute: Execute) -> None:
+        outbox.enqueue_notice(execute, THREAD, "words", key="words", now=1.0)
+
+    def count(execute: Execute) -> int:
+        return len(execute("SELECT 1 FROM outbox", {}))
+
+    def shorten(execute: Execute, left: float) -> None:
+        execute(f"UPDATE replicas SET until={NOW}+:left WHERE id=:id", {"left": left, "id": one.me})  # noqa: S608 — a constant
+
+    one.lease = Replicas(one, release, lambda: None)
+    await two.run(partial(shorten, left=LEASE_SECONDS - SURE_SECONDS - 0.5))
+    with pytest.raises(StorageError):
+        await one.run(say)
+    assert await one.run(count) == await two.run(count) == 0
+    await one.run(partial(replicas.renew, id=one.me))
+    await one.run(say)
+    assert await two.run(count) == 1
+
+
+async def test_a_process_that_ends_has_left(pair: tuple[Database, Database]) -> None:
+    one, two = pair
+    async with Replicas(one, release, lambda: None).kept():
+        pass
     assert [each.id for each in await two.run(replicas.living)] == [two.me]
 
 

@@ -1,0 +1,103 @@
+"""Several services on one PostgreSQL database and the fake platforms: each has a data_dir of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bot.storage.database import Execute, StorageError
+from tests.fakes.model import FakeModel
+from tests.support.all_platforms import AllPlatforms
+from tests.support.postgres import PostgresServer, database_of, shared_server
+from tests.support.rigs.base import Rig
+from tests.support.rigs.slack import SlackRig
+
+REDELIVER_SECONDS = 20.0  # Slack offers an event again after 1 and 5 minutes: longer than another service needs
+
+
+class Replica(AllPlatforms):
+    """One of them."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether its process lives, also while it is paused."""
+        return self.process is not None and self.process.returncode is None
+
+    @property
+    def host(self) -> str:
+        """Its name among those that share the database; "" before its first start."""
+        path = self.data / "host"
+        return path.read_text("ascii").strip() if path.exists() else ""
+
+
+class Fleet(AllPlatforms):
+    """All of them together, as one service with more lives. A subclass has another `count`."""
+
+    count = 3
+    payload_text = "convert_from(payload, 'UTF8')"
+
+    def __init__(
+        self,
+        folder: Path,
+        model: FakeModel,
+        rigs: Mapping[str, Rig],
+        sections: Mapping[str, dict[str, Any]],
+        settings: Mapping[str, Any],
+    ) -> None:
+        self._url = database_of(folder / "fleet")
+        self._reader = ExitStack()
+        self._execute: Execute | None = None
+        shared = {**settings, "database": {"url": self._url, "replicas": True}}
+        self.replicas: list[Replica] = []
+        for number in range(1, self.count + 1):
+            (own := folder / f"replica-{number}").mkdir()
+            self.replicas.append(Replica(own, model, rigs, sections, shared))
+        super().__init__(folder, model, rigs, sections, shared)
+        assert isinstance(rigs["slack"], SlackRig)
+        rigs["slack"].server.redeliver_after = REDELIVER_SECONDS
+
+    @property
+    def server(self) -> PostgresServer:
+        return shared_server()
+
+    async def start(self) -> None:
+        """Start all, and wait until each can post to every platform."""
+        await asyncio.gather(*(each.start() for each in self.replicas))
+
+    async def kill(self) -> None:
+        """kill -9 to all."""
+        await asyncio.gather(*(each.kill() for each in self.replicas if each.process))
+        self._close()
+
+    async def stop(self, seconds: float = 60) -> int:
+        """Send SIGTERM to all; return the highest exit code."""
+        return max(await asyncio.gather(*(each.stop(seconds) for each in self.replicas if each.process)))
+
+    def log(self) -> str:
+        return "".join(each.log() for each in self.replicas)
+
+    def effect_files(self) -> Iterator[Path]:
+        for each in self.replicas:
+            yield from each.effect_files()
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Read from the database, on one connection: who talks asks often. Raises StorageError while it is away."""
+        from bot.storage.postgres_session import reading
+
+        try:
+            if self._execute is None:
+                self._execute = self._reader.enter_context(reading(self._url, snapshot=False))
+            return [tuple(row) for row in self._execute(sql, {})]
+        except StorageError:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        self._execute = None
+        try:
+            self._reader.close()
+        except StorageError:  # it was lost
+            self._reader = ExitStack()

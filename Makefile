@@ -4,6 +4,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CODE := fawn bot channels agent sandbox catalogue
+# What check runs, and test not again.
+CHECKED := tests/test_docs.py tests/test_repository.py tests/test_catalogue.py
 COMPILE = UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url
 SHARE = $(HOME)/.local/share
@@ -99,14 +101,14 @@ check: dev ## format, lint, types, import contracts, docs
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_repository.py tests/test_catalogue.py
+	$(BIN)/python -m pytest -q $(CHECKED)
 
 quick: dev ## run the fast unit tests; they start neither a service nor a sandbox
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" tests/unit/agent tests/unit/bot tests/unit/channels
 
 test: dev ## check, then every test, six at a time (most of them wait)
 	@$(MAKE) -j 2 check collected
-	$(BIN)/python -m pytest -q -n 6 --dist worksteal
+	$(BIN)/python -m pytest -q -n 6 --dist worksteal $(CHECKED:%=--ignore=%)
 
 collected: dev # the tests are compiled while mypy needs one core: each worker would do it again
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --collect-only >/dev/null || true # the run itself says what is wrong

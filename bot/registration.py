@@ -21,6 +21,7 @@ from bot.storage.jobs import release_stale_jobs
 from bot.storage.plan_holds import release_dead as release_dead_holds
 from bot.storage.replicas import ALONE, ReplicaRow, register
 from bot.storage.states import ReplicaState
+from channels.shared.rate_limit import share_accounts
 
 LEASE_LOST = 1  # the exit code: a supervisor starts it again
 
@@ -62,7 +63,7 @@ async def keep_lease(store: Database, config: Config, stack: AsyncExitStack, los
         exit_timer(LEASE_LOST).start()
         lost(LEASE_LOST)
 
-    await stack.enter_async_context(Replicas(store, partial(_release_now, config=config), end).kept())
+    await stack.enter_async_context(Replicas(store, partial(_release_now, config=config), end, share_accounts).kept())
 
 
 def _release_now(execute: Execute, config: Config) -> None:

@@ -17,6 +17,7 @@ from bot.config.loader import ConfigError, secret_texts
 from bot.config.schema import ChannelConfig, Config, LogConfig
 from bot.config.source import ConfigSource
 from bot.current import Current
+from bot.reload_elsewhere import ReloadAnswer, ReloadLetters, ReloadState, describe_elsewhere, shared_digest
 from bot.service.agent_builder import AgentBuilder
 from bot.service.audit_upkeep import record_config
 from bot.service.background import run_forever
@@ -27,6 +28,7 @@ from bot.service.model_discovery import name_models
 from bot.service.skill_library import skill_folders
 from bot.storage.audit import AuditEvent, AuditKind, command_line, digest, record
 from bot.storage.database import Database
+from bot.storage.replicas import note_digest
 from channels.base import ChannelError, Refused
 
 log = logging.getLogger(__name__)
@@ -61,11 +63,15 @@ ABOUT_THE_FILE = (
 
 @dataclass(frozen=True, slots=True)
 class ReloadOutcome:
-    """What a reload changed, by section, and what needs a restart. With `faults` nothing has changed."""
+    """What a reload changed, by section, and what needs a restart. With `faults` nothing has changed.
+
+    `others` has a line for each other process on the database.
+    """
 
     changed: Sequence[str] = ()
     not_applied: Sequence[str] = ()
     faults: Sequence[ConfigFault] = ()
+    others: Sequence[str] = ()
 
 
 class ConfigReloader:
@@ -91,6 +97,7 @@ class ConfigReloader:
         self._begun = asyncio.Event()
         self._lock = asyncio.Lock()
         self._requests: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._letters = ReloadLetters(store, self._reload_for_another)
 
     async def begin(self, builder: AgentBuilder) -> None:
         """Build the first agent. Raises AgentConfigError, also for a fault that a check of a feature finds."""
@@ -114,7 +121,7 @@ class ConfigReloader:
             event = AuditEvent(AuditKind.CONFIG_CHANGED, what={"via": "signal"})
             if message:
                 event = AuditEvent(AuditKind.CONFIG_CHANGED, message.thread, message.author.id)
-            outcome = await self.reload(event)
+            outcome = await self._reload_everywhere(event)
         except Exception:  # the boundary of one request
             log.exception("config.not_reloaded")
         if message:
@@ -122,8 +129,31 @@ class ConfigReloader:
 
     async def reload_for_command_line(self) -> dict[str, Any]:
         """Reload for `fawn reload`."""
-        outcome = await self.reload(AuditEvent(AuditKind.CONFIG_CHANGED, what=command_line()))
+        outcome = await self._reload_everywhere(AuditEvent(AuditKind.CONFIG_CHANGED, what=command_line()))
         return {**asdict(outcome), "faults": [fault.render() for fault in outcome.faults]}
+
+    async def _reload_everywhere(self, event: AuditEvent) -> ReloadOutcome:
+        """Reload, and have the other processes on the database reload unless this one refuses the configuration."""
+        outcome = await self.reload(event)
+        if outcome.faults:
+            return outcome
+        mine = shared_digest(self._current.config, ABOUT_THE_FILE)
+        others = await self._letters.ask(mine)
+        for each in others:
+            level = logging.INFO if each.state is ReloadState.SAME else logging.WARNING
+            log.log(
+                level, "config.elsewhere name=%s state=%s digest=%s here=%s", each.name, each.state, each.digest, mine
+            )
+        return replace(outcome, others=[describe_elsewhere(each, mine) for each in others])
+
+    async def _reload_for_another(self) -> ReloadAnswer:
+        try:
+            outcome = await self.reload(AuditEvent(AuditKind.CONFIG_CHANGED, what={"via": "another process"}))
+        except Exception as error:  # the boundary of one request
+            log.exception("config.not_reloaded")
+            return ReloadAnswer("", [type(error).__name__])
+        faults = [str(fault) for fault in outcome.faults]
+        return ReloadAnswer(shared_digest(self._current.config, ABOUT_THE_FILE), faults, outcome.not_applied)
 
     async def reload(self, event: AuditEvent) -> ReloadOutcome:
         """Read the configuration and put it into force, with `event` in the audit. During a start, wait for its end."""
@@ -158,6 +188,8 @@ class ConfigReloader:
             changed.append("prompt")
         event = replace(event, what={**event.what, "changed": ",".join(changed)})
         await self._store.run(partial(record_config, config=config, event=event))
+        if self._store.is_shared:
+            await self._store.run(partial(note_digest, id=self._store.me, digest=config.digest))
         if old.budgets != config.budgets:
             budgets = replace(event, kind=AuditKind.BUDGET_CHANGED, what={"budgets": digest(repr(config.budgets))})
             await self._store.run(partial(record, event=budgets))

@@ -29,6 +29,8 @@ def _reload(_arguments: argparse.Namespace, config: Config) -> int:
         print(_("The configuration is reloaded. No section has changed."))
     if needs_restart := answer["not_applied"]:
         print(_("A restart is needed for: {sections}.", sections=list_items(needs_restart)))
+    for line in answer["others"]:
+        print(line)
     return OK
 
 

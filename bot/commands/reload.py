@@ -48,4 +48,4 @@ def _describe_outcome(outcome: ReloadOutcome | None) -> str:
         if outcome.not_applied
         else ""
     )
-    return join_sentences(changed, restart)
+    return "\n".join([join_sentences(changed, restart), *(f"- {line}" for line in outcome.others)])

@@ -54,6 +54,7 @@ class Scheduler:
         self._suspect_seen: float | None = None  # by time.monotonic(): one that another process may have died of
         self._is_known = not store.is_shared  # to others as one that claims its conversations
         self._reserved = 0  # places for conversations that are being claimed
+        self._elsewhere = 0  # turns at other processes on the database, at the last look
         self._tasks = BackgroundTasks()
         self._ready: float | None = None  # when the next unclaimed conversation is ready
         self._followers: list[Callable[[RunningTurn], None]] = []
@@ -94,9 +95,17 @@ class Scheduler:
     @property
     def _free(self) -> int:
         """How many conversations may be claimed now."""
-        return (
-            max(0, self._live_limit - len(self._live) - self._reserved) if self._open and not self._has_suspects else 0
-        )
+        return max(0, self._left - self._reserved) if self._open and not self._has_suspects else 0
+
+    @property
+    def _left(self) -> int:
+        """How many turns may begin, of those that all processes on the database may have at once."""
+        return self._live_limit - len(self._live) - self._elsewhere
+
+    def _left_of(self, execute: Execute) -> int:
+        """Return how many turns may begin, and count those of other processes."""
+        self._elsewhere = conversations.count_others(execute, self._owner)
+        return max(0, self._left)
 
     @property
     def _longest_wait(self) -> float:
@@ -124,6 +133,9 @@ class Scheduler:
 
     def claim_at_once(self, execute: Execute, conversation: str, now: float) -> ClaimedRun | None:
         """Claim a conversation in the transaction that stores its message. None: it waits for the next look."""
+        if self._store.is_shared and self._left_of(execute) <= 0:
+            conversations.refresh_pending(execute, conversation)
+            return None
         return claims.claim_at_once(execute, self._current.access, conversation, self._owner, now, self._longest_wait)
 
     def arrived(self, accepted: Sequence[tuple[str, Message]], claimed: Sequence[ClaimedRun]) -> None:
@@ -228,12 +240,14 @@ class Scheduler:
             jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free), durable=False)
             for job in jobs:
                 self._start_turn(job)
-        if len(self._live) >= self._live_limit:
+        if self._left <= 0:
             await self._tell_waiting(now)
         await self._wait()
 
     def _look(self, execute: Execute, now: float, free: int) -> tuple[list[ClaimedRun], float | None]:
         """Claim up to `free` conversations; also return when the next unclaimed one is ready."""
+        if self._store.is_shared:
+            free = min(free, self._left_of(execute))
         jobs = claims.claim_conversations(execute, self._current.access, self._owner, now, self._longest_wait, free)
         return jobs, conversations.earliest_claimable(execute, self._owner)
 
@@ -272,7 +286,7 @@ class Scheduler:
             end_run(job.run, channel, job.asked, outcome=live.feed.state)
 
     def _turn_ended(self, live: RunningTurn) -> None:
-        full = len(self._live) >= self._live_limit
+        full = self._left <= 0
         if self._live.get(live.job.conversation) is live:  # else the next turn of its conversation has begun
             del self._live[live.job.conversation]
         if full:

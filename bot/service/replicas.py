@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 
 from bot.storage import replicas
 from bot.storage.database import Database, Execute, StorageError
@@ -34,11 +33,19 @@ def exit_timer(code: int) -> threading.Timer:
 class Replicas:
     """The lease of this process among those that share the database. `lost` is called once, when it is over.
 
-    `release` releases what dead processes held, in the transaction that removes them.
+    `release` releases what dead processes held, in the transaction that removes them. `count` gets the number of living
+    processes, with each renewal.
     """
 
-    def __init__(self, store: Database, release: Callable[[Execute], object], lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Database,
+        release: Callable[[Execute], object],
+        lost: Callable[[], None],
+        count: Callable[[int], None] = lambda _processes: None,
+    ) -> None:
         self.me = store.me
+        self._count = count
         self._store, self._release, self._lost = store, release, lost
         self._renewed = time.monotonic()
         self._is_lost = False
@@ -70,14 +77,19 @@ class Replicas:
         while not self._is_lost:
             began = time.monotonic()
             try:
-                if await self._store.run(partial(replicas.renew, id=self.me), durable=False, first=True):
+                if living := await self._store.run(self._extend, durable=False, first=True):
                     self._renewed = began
+                    self._count(living)
                     await asyncio.sleep(RENEW_SECONDS)
                     continue
                 self._lose("it was not renewed in time")
             except StorageError as error:
                 log.warning("replica.not_renewed reason=%s", error)
             await asyncio.sleep(LOOK_SECONDS)
+
+    def _extend(self, execute: Execute) -> int:
+        """Extend the lease. Returns how many processes have one; 0: this one has none any more."""
+        return replicas.count_living(execute) if replicas.renew(execute, self.me) else 0
 
     def _watch(self) -> None:
         """Give up by this machine's clock, whatever the database does."""

@@ -277,6 +277,12 @@ def queueable_conversations(execute: Execute, now: float, latest: float, limit: 
     return read_rows(execute, ConversationRow, sql, now=now, latest=latest, limit=limit)
 
 
+def count_others(execute: Execute, owner: str) -> int:
+    """Return in how many conversations other processes work."""
+    sql = "SELECT count(*) AS n FROM conversations WHERE owner IS NOT NULL AND owner<>:owner"
+    return int(execute(sql, {"owner": owner})[0]["n"])
+
+
 def claimed_by_others(execute: Execute, owner: str) -> set[str]:
     """Return the conversations that other processes work in."""
     rows = execute("SELECT key FROM conversations WHERE owner IS NOT NULL AND owner<>:owner", {"owner": owner})

@@ -119,6 +119,16 @@ def living_with_leases(execute: Execute) -> list[tuple[ReplicaRow, float]]:
     return [(each, seconds[each.id]) for each in living(execute) if each.id in seconds]
 
 
+def note_digest(execute: Execute, id: str, digest: str) -> None:
+    """Record the digest of the configuration that a process has read again."""
+    execute("UPDATE replicas SET digest=:digest WHERE id=:id", {"id": id, "digest": digest})
+
+
+def count_living(execute: Execute) -> int:
+    """Return how many processes have a lease."""
+    return int(execute(f"SELECT count(*) AS n FROM replicas WHERE until>={NOW}", {})[0]["n"])
+
+
 def forget_dead(execute: Execute) -> list[str]:
     """Remove the processes whose lease has ended and return them. None of two callers at once has the same one.
 

@@ -100,6 +100,28 @@ class MethodLimits:
         return self.methods.get(method) or self.methods[""]
 
 
+@dataclass(slots=True)
+class Accounts:
+    """How many processes share each account: each makes its part of the calls that the account may make.
+
+    The limit of a chat is not divided: the posts of a thread come from one process at a time.
+    """
+
+    processes: int = 1
+
+    def part(self, limit: CallRate) -> float:
+        """Return the part of a limit that is this process's."""
+        return 1.0 if limit.per_chat else 1.0 / self.processes
+
+
+ACCOUNTS = Accounts()
+
+
+def share_accounts(processes: int) -> None:
+    """Count so many processes that post with the same accounts."""
+    ACCOUNTS.processes = max(1, processes)
+
+
 class PlatformLimits(Protocol):
     """The numbers of a platform."""
 
@@ -116,8 +138,7 @@ class TokenBucket:
 
     def __init__(self, limit: CallRate) -> None:
         self.limit = limit
-        self._rate = limit.calls / limit.seconds
-        self._size = limit.burst
+        self._learned = limit.burst  # of the whole account
         self._loop = asyncio.get_running_loop()
         self._tokens = self._size
         self._at = self._loop.time()
@@ -125,8 +146,7 @@ class TokenBucket:
         self._order = itertools.count()
         self._waiting: list[tuple[Priority, int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._owed = 0  # replies whose end will need a token…
-        self._most_owed = self._size - 1  # …for which so many are kept, at most
+        self._owed = 0  # replies whose end will need a token
         self._probes = 0  # calls beyond the tokens that are under way…
         self._max_probes = 1 if limit.minimum else 0  # …and how many may be
         self._refusals = 0
@@ -235,6 +255,18 @@ class TokenBucket:
     # ------------------------------------------------------------ parts
 
     @property
+    def _rate(self) -> float:
+        return self.limit.calls / self.limit.seconds * ACCOUNTS.part(self.limit)
+
+    @property
+    def _size(self) -> float:
+        return max(1.0, self._learned * ACCOUNTS.part(self.limit))
+
+    @property
+    def _most_owed(self) -> float:
+        return self._size - 1
+
+    @property
     def _learns(self) -> bool:
         return self.limit.minimum and self._loop.time() >= self._learns_at
 
@@ -246,6 +278,7 @@ class TokenBucket:
         if priority is Priority.FINAL:
             return 0.0
         share = self.limit.stream_reserve if priority is Priority.STREAM else self.limit.first_reserve
+        share = min(share * ACCOUNTS.part(self.limit), self._size - 1)
         if self._drained_at:  # half of what comes back rebuilds the reserve, the other half is for progress
             share = min(share, max(0.0, self._loop.time() - self._drained_at) * self._rate / 2)
         return max(share, min(float(self._owed), self._most_owed))
@@ -304,8 +337,11 @@ class SlidingBucket(TokenBucket):
 
     def __init__(self, limit: CallRate) -> None:
         super().__init__(limit)
-        self._most_owed = OWED_SHARE * self._size
         self._calls: deque[float] = deque()  # loop times
+
+    @property
+    def _most_owed(self) -> float:
+        return OWED_SHARE * self._size
 
     def renew(self, at: float) -> bool:
         self._available()
@@ -339,11 +375,11 @@ class SlidingBucket(TokenBucket):
     def _drain(self) -> None:
         """Allow fewer calls after the pause."""
         if not self.paused_before:
-            self._size = max(1.0, self._size * REFUSED_SHARE)
+            self._learned = max(1.0, self._learned * REFUSED_SHARE)
 
     def note_accepted(self) -> None:
         super().note_accepted()
-        self._size = min(self.limit.burst, self._size + 1 / ACCEPTED_CALLS)
+        self._learned = min(self.limit.burst, self._learned + 1 / ACCEPTED_CALLS)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,163 @@
+"""Have the other processes on the database read their configuration, too, and say what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+import orjson
+
+from agent.stored_json import Damaged, build_dataclass, raise_damaged
+from bot.config.schema import Config
+from bot.storage import replicas
+from bot.storage.audit import digest
+from bot.storage.database import Database
+from catalogue import _
+from channels.shared.background import BackgroundTasks
+
+TOPIC = "reload"
+ANSWER_SECONDS = 30.0
+MAX_FAULTS, MAX_FAULT_CHARS = 3, 300
+OF_MACHINE = ("data_dir", "http", "log", "systemd")  # sections that differ from machine to machine
+
+
+class ReloadState(StrEnum):
+    """What became of a reload at another process."""
+
+    SAME = "same"
+    DIFFERS = "differs"
+    REFUSED = "refused"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadElsewhere:
+    """What became of a reload at another process. `digest` is that of its configuration."""
+
+    name: str
+    state: ReloadState
+    digest: str = ""
+    faults: Sequence[str] = ()
+    not_applied: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadAnswer:
+    """What a process says of its own reload."""
+
+    digest: str
+    faults: Sequence[str] = ()
+    not_applied: Sequence[str] = ()
+
+
+class ReloadLetters:
+    """Asks the others, and answers them. `reload` reads the configuration of this process again."""
+
+    def __init__(self, store: Database, reload: Callable[[], Awaitable[ReloadAnswer]]) -> None:
+        self._store = store
+        self._reload = reload
+        self._asked: dict[str, dict[str, ReloadElsewhere | None]] = {}  # by question: process → its answer
+        self._answered = asyncio.Event()
+        self._tasks = BackgroundTasks()
+        store.read_letters(TOPIC, self._read)
+
+    async def ask(self, mine: str, seconds: float = ANSWER_SECONDS) -> list[ReloadElsewhere]:
+        """Have all others reload, and return what became of it. `mine` is the digest of this one's configuration."""
+        if not self._store.is_shared:
+            return []
+        living = await self._store.run(replicas.living, durable=False)
+        waiting: dict[str, ReloadElsewhere | None] = {row.id: None for row in living if row.id != self._store.me}
+        if not waiting:
+            return []
+        question = uuid4().hex
+        self._asked[question] = waiting
+        try:
+            self._send("", kind="ask", question=question, digest=mine)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while None in waiting.values():
+                        self._answered.clear()
+                        await self._answered.wait()
+        finally:
+            del self._asked[question]
+        return [answer or ReloadElsewhere(id, ReloadState.SILENT) for id, answer in waiting.items()]
+
+    def _read(self, sender: str, text: str) -> None:
+        with suppress(Damaged), raise_damaged():
+            match orjson.loads(text):
+                case {"kind": "ask", "question": str(question), "digest": str(theirs)}:
+                    self._tasks.start(self._answer(sender, question, theirs), name="reload for another process")
+                case {"kind": "answer", "question": str(question), "answer": dict(answer)}:
+                    waiting = self._asked.get(question, {})
+                    if sender in waiting:
+                        state = ReloadState(answer.pop("state"))
+                        waiting[sender] = build_dataclass(ReloadElsewhere, answer, state=state)
+                        self._answered.set()
+
+    async def _answer(self, sender: str, question: str, theirs: str) -> None:
+        found = await self._reload()
+        state = ReloadState.SAME if found.digest == theirs else ReloadState.DIFFERS
+        faults = [fault[:MAX_FAULT_CHARS] for fault in found.faults[:MAX_FAULTS]]
+        name = f"{socket.gethostname()} ({self._store.me})"
+        answer = ReloadElsewhere(
+            name, ReloadState.REFUSED if faults else state, found.digest, faults, found.not_applied
+        )
+        self._send(sender, kind="answer", question=question, answer=answer)
+
+    def _send(self, to: str, **content: object) -> None:
+        self._store.send(TOPIC, orjson.dumps(content).decode(), to)
+
+
+def shared_digest(config: Config, leave_out: Iterable[str]) -> str:
+    """Return a digest of the settings that processes on one database have in common, wherever their files are."""
+    names = sorted({field.name for field in fields(Config)} - {*leave_out, *OF_MACHINE})
+    text = repr([(name, _canonical(getattr(config, name))) for name in names])
+    for folder in (config.data_dir, config.file.parent if config.file else None):
+        text = text.replace(str(folder), "") if folder and folder.is_absolute() else text
+    return digest(text)
+
+
+def _canonical(value: Any) -> object:
+    """Return a value whose `repr` is the same in each process."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return type(value).__name__, [(each.name, _canonical(getattr(value, each.name))) for each in fields(value)]
+    match value:
+        case Mapping():
+            return sorted((repr(name), repr(_canonical(each))) for name, each in value.items())
+        case set() | frozenset():
+            return sorted(repr(_canonical(each)) for each in value)
+        case list() | tuple():
+            return [_canonical(each) for each in value]
+        case type():
+            return value.__qualname__
+    shown = repr(value)
+    return type(value).__qualname__ if " at 0x" in shown else shown
+
+
+def describe_elsewhere(other: ReloadElsewhere, mine: str) -> str:
+    """Return what became of a reload at another process. `mine` is the digest of this one's configuration."""
+    match other.state:
+        case ReloadState.SAME:
+            return _("{name}: reloaded, with the same configuration.", name=other.name)
+        case ReloadState.DIFFERS:
+            there, here = other.digest[:12], mine[:12]
+            return _(
+                "{name}: reloaded, but its configuration differs ({there}; here {here}).",
+                name=other.name,
+                there=there,
+                here=here,
+            )
+        case ReloadState.REFUSED:
+            return _(
+                "{name}: it refused its configuration, and keeps the one before: {faults}",
+                name=other.name,
+                faults=" ".join(other.faults),
+            )
+        case ReloadState.SILENT:
+            return _("{name}: no answer within {n:g} seconds.", name=other.name, n=ANSWER_SECONDS)

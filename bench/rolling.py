@@ -30,10 +30,12 @@ from bench.harness import Row, show
 from bot.service.version import VERSION
 from bot.storage.migrate import head_revision
 from tests.fakes.model import FakeModel
+from tests.fakes.server import until
 from tests.support.all_platforms import AllPlatforms
 from tests.support.forked_services import OWN, ROOT, Running
 from tests.support.postgres import database_of
 from tests.support.rigs.base import Rig
+from tests.support.rigs.slack import SlackRig
 from tests.support.service_process import ask, bash
 
 REPLICAS = 3
@@ -113,6 +115,7 @@ class Replicas(AllPlatforms):
         settings: Mapping[str, Any],
     ) -> None:
         self.url = database_of(folder / "rolling")
+        self.ended = 0  # by themselves
         shared = {**settings, "database": {"url": self.url, "replicas": True}}
         self.each: list[Replica] = []
         for number in range(REPLICAS):
@@ -122,6 +125,26 @@ class Replicas(AllPlatforms):
 
     async def start(self) -> None:
         await asyncio.gather(*(each.start() for each in self.each))
+
+    async def all_serve(self) -> None:
+        """Wait until each has loaded its agent, as whoever upgrades waits for the probe of readiness.
+
+        One that ended by itself, because its lease was lost on a busy machine, is started again, as a supervisor does.
+        """
+        async with asyncio.timeout(120):
+            while self.rows("SELECT count(*) FROM replicas WHERE state='serving'") != [(REPLICAS,)]:
+                for each in self.each:
+                    if each.process and each.process.returncode is not None:
+                        self.ended += 1
+                        await each.start()
+                await asyncio.sleep(0.2)
+
+    def is_heard(self) -> bool:
+        """Whether one of them listens on each platform, and has its socket where nothing could be read later."""
+        slack = self.rigs["slack"]
+        assert isinstance(slack, SlackRig)
+        held = self.rows("SELECT count(*) FROM leases WHERE name LIKE 'listen %'")
+        return held == [(len(self.names),)] and bool(slack.server.sockets)
 
     async def kill(self) -> None:
         await asyncio.gather(*(each.kill() for each in self.each if each.process))
@@ -267,6 +290,8 @@ async def measure(given: argparse.Namespace) -> Figures:
                 for name in service.names
                 for number in range(given.talkers if "topics" in service.rigs[name].can else 1)
             ]
+            await service.all_serve()
+            await until(service.is_heard, 60, "a listener on each platform")
             quiet = asyncio.Event()
             watching = asyncio.create_task(watch_finished(service.url, talk), name="finished")
             talks = [asyncio.create_task(each.talk(talk, quiet, dice, given.long)) for each in people]
@@ -274,6 +299,9 @@ async def measure(given: argparse.Namespace) -> Figures:
             rolled = time.monotonic()
             for each in service.each:
                 stopped, started, code = await each.replace(program)
+                began = time.monotonic()
+                await service.all_serve()
+                started += time.monotonic() - began
                 figures.stops.append(stopped)
                 figures.starts.append(started)
                 if code:
@@ -321,6 +349,7 @@ def count(figures: Figures, talk: Talk, service: Replicas) -> None:
     figures.effects = len(seen)
     figures.doubled += [f"effect {word} {times} times" for word, times in seen.items() if times > 1]
     figures.lost += [f"no effect {word}" for word in talk.effects if word not in seen]
+    figures.strange += [f"{service.ended} services ended by themselves"] if service.ended else []
     dead = service.rows("SELECT kind, error FROM outbox WHERE state=3")
     figures.strange += [f"dead letter {row}" for row in dead]
     attempts = service.rows("SELECT id, attempt FROM runs WHERE attempt>1")

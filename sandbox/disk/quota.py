@@ -69,8 +69,9 @@ class PortDialer(Protocol):
 @dataclass(slots=True)
 class _WatchedConversation:
     """A conversation with a sandbox. `usage` is the last measurement within all limits, taken at `since`. `loss_mark`
-    is what the disk had lost by the latest measurement; None requires one. `reported` says whether a command has
-    reported `note`. `lock` is held while the sandbox starts or is stopped for its files."""
+    is what the disk had lost by the latest measurement; None requires one. `sure_mark` is that of the latest one that
+    ended. `reported` says whether a command has reported `note`. `lock` is held while the sandbox starts or is stopped
+    for its files."""
 
     folder: Path
     sandbox: Sandbox | None = None
@@ -78,6 +79,7 @@ class _WatchedConversation:
     measured: DiskUsage | None = None
     since: float = 0.0
     loss_mark: DiskUsage | None = None
+    sure_mark: DiskUsage | None = None
     rest_until: float = 0.0
     stopped: Sandbox | None = None
     note: str = ""  # why `stopped` was stopped, and what was deleted
@@ -124,11 +126,17 @@ class QuotaProvider:
     """A `SandboxProvider` around another one. `watch` has to run beside it."""
 
     def __init__(
-        self, inner: SandboxProvider, folders: ConversationFolders, files: int = MAX_FILES, tick: float = TICK_SECONDS
+        self,
+        inner: SandboxProvider,
+        folders: ConversationFolders,
+        files: int = MAX_FILES,
+        tick: float = TICK_SECONDS,
+        measure_seconds: float = MEASURE_SECONDS,
     ) -> None:
         self.name, self.runs_commands = inner.name, inner.runs_commands
         self.use = SandboxUse()
         self._inner, self._folders, self._files, self._tick = inner, folders, files, tick
+        self._measure_seconds = measure_seconds
         self._known: dict[str, _WatchedConversation] = {}
         self._begun = asyncio.Event()  # a sandbox was asked for
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="disk")  # other pools may be busy
@@ -259,8 +267,9 @@ class QuotaProvider:
 
     def _is_responsible(self, one: _WatchedConversation, lack: DiskUsage, among: int) -> bool:
         """Whether it grew while over its limit, or by its share of what the disk lacks."""
-        if one.measured is None:  # its folders change too fast to be measured
-            return lack != DiskUsage()
+        if one.measured is None:  # its folders change too fast to be measured, or have too many files
+            lost = self._lost - (one.sure_mark or DiskUsage())
+            return lack != DiskUsage() or lost.reaches(self._bound_of(lost))
         over, grown = self._overuse(one), one.growth
         return bool(
             (grown.size >= MIN_GROWTH.size and (over.size or 0 < lack.size <= grown.size * among))
@@ -276,6 +285,7 @@ class QuotaProvider:
             async with asyncio.timeout(STOP_SECONDS):
                 await self._inner.destroy(key)
             one.measured = await measure_usage([one.folder / name for name in FOLDERS])
+            one.sure_mark = self._lost
             why, excess = self._explain_stop(one), await self._excess(one)
             freed, largest = await delete_newest(one.folder, one.since, excess)
             one.note = f"{stopped}: {why}.{_describe_deleted(freed, largest)} Use less space, or delete other files."
@@ -295,6 +305,8 @@ class QuotaProvider:
             what = f"take {now.size >> 20:,} MB of the disk, and {bound.size >> 20:,} MB are allowed"
         elif over.files:
             what = f"are {now.files:,}, and {bound.files:,} are allowed"
+        elif self._free and self._floor - self._free == DiskUsage():
+            return "its folders changed too fast to be measured, and the disk lost more than one conversation may have"
         else:
             grown = f"{one.growth.size >> 20:,} MB in {one.growth.files:,} files"
             return f"the disk of this machine was nearly full, and this conversation had just taken {grown}"
@@ -310,15 +322,17 @@ class QuotaProvider:
 
     async def _measure(self, one: _WatchedConversation) -> None:
         began, started = time.time() - CLOCK_LAG_SECONDS, time.monotonic()
-        one.loss_mark, one.measured = self._lost, None
+        mark = one.loss_mark = self._lost
+        one.sure_mark, one.measured = one.sure_mark or mark, None
         try:
             async with self._measuring:
-                one.measured = await measure_usage([one.folder / name for name in FOLDERS], MEASURE_SECONDS)
+                one.measured = await measure_usage([one.folder / name for name in FOLDERS], self._measure_seconds)
         except (OSError, TimeoutError, ValueError) as error:
             log.warning("disk.unmeasured folder=%s reason=%r", one.folder.name, error)
         one.rest_until = time.monotonic() + PAUSE_FACTOR * (time.monotonic() - started)
         if not one.measured:
             return
+        one.sure_mark = mark
         first = one.sandbox is None
         if first or (self._overuse(one) == DiskUsage() and await self._look_at_disk() == DiskUsage()):
             one.usage, one.since = one.measured, began

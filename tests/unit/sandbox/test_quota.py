@@ -38,10 +38,10 @@ async def inner(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 @asynccontextmanager
 async def watched(
-    inner: SandboxProvider, mb: int = 40, files: int = 10_000, root: Path = Path()
+    inner: SandboxProvider, mb: int = 40, files: int = 10_000, root: Path = Path(), measure_seconds: float = 10.0
 ) -> AsyncIterator[QuotaProvider]:
     """A quota of 40 MB."""
-    disk = QuotaProvider(inner, ConversationFolders(root, mb), files)
+    disk = QuotaProvider(inner, ConversationFolders(root, mb), files, measure_seconds=measure_seconds)
     async with watching(disk):
         yield disk
 
@@ -143,6 +143,17 @@ async def test_a_million_empty_files_are_prevented(inner: SandboxProvider, tmp_p
     async with watched(inner, files=3000) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
         many = "import os\nfor i in range(1000000):\n  os.close(os.open(f'f{i}', os.O_CREAT))\n"
         with pytest.raises(SandboxError, match=r"are [\d,]+, and 3,000 are allowed"):
+            await sandbox.run(ShellCommand(f'mkdir d; cd d; python3 -c "{many}"', timeout_seconds=120))
+        assert (await measure_usage([tmp_path / "a"])).files <= 3004
+
+
+async def test_files_that_no_measurement_ends_for_are_limited_by_what_the_disk_loses(
+    inner: SandboxProvider, tmp_path: Path
+) -> None:
+    """What others take of the disk meanwhile counts, too: then nothing is deleted."""
+    async with watched(inner, files=3000, measure_seconds=1e-4) as disk, disk.acquire("a", tmp_path / "a") as sandbox:
+        many = "import os\nfor i in range(1000000):\n  os.close(os.open(f'f{i}', os.O_CREAT))\n"
+        with pytest.raises(SandboxError, match=r"are [\d,]+, and 3,000 are allowed|changed too fast to be measured"):
             await sandbox.run(ShellCommand(f'mkdir d; cd d; python3 -c "{many}"', timeout_seconds=120))
         assert (await measure_usage([tmp_path / "a"])).files <= 3004
 

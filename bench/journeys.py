@@ -113,13 +113,13 @@ def deliver(execute: Execute, item: OutboxItem) -> None:
     audit.record(execute, AuditEvent(AuditKind.DELIVERY, item.thread, run=item.run, what=what, result="sent"))
 
 
-def open_journeys(target: str) -> Database:
-    """Open a database: a file, or a PostgreSQL database that several processes share."""
+def open_journeys(target: str, *, shared: bool = True) -> Database:
+    """Open a database: a file, or a PostgreSQL database, which several processes may share."""
     if "://" not in target:
         return Database(Path(target))
     from bot.storage.postgres import DatabaseServer, PostgresDatabase
 
-    return PostgresDatabase(DatabaseServer(target, shared=True))
+    return PostgresDatabase(DatabaseServer(target, shared=shared))
 
 
 async def register(store: Database) -> None:
@@ -227,10 +227,10 @@ async def list_statements() -> None:
     print(f"{counted.asked.total()} statements")
 
 
-async def _work(target: str, seconds: float) -> None:
+async def _work(target: str, seconds: float, shared: bool) -> None:
     """Be one of the processes: warm up, wait for a line, measure, print what was found."""
     logging.disable(logging.INFO)
-    async with open_journeys(target) as store:
+    async with open_journeys(target, shared=shared) as store:
         await register(store)
         await Travel(store, Found()).run(WARM_SECONDS)
         print("ready", flush=True)
@@ -245,7 +245,8 @@ async def _work(target: str, seconds: float) -> None:
 
 async def measure(target: str, processes: int, seconds: float) -> Found:
     """Let so many processes work on a database at once; return the sum."""
-    program = (sys.executable, "-m", "bench.journeys", "--work", target, "--seconds", str(seconds))
+    shared = ["--shared"] if processes > 1 else []
+    program = (sys.executable, "-m", "bench.journeys", "--work", target, "--seconds", str(seconds), *shared)
     pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
     workers = [await asyncio.create_subprocess_exec(*program, **pipes) for _ in range(processes)]  # type: ignore[arg-type]  # a mapping of options
     for worker in workers:
@@ -298,6 +299,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench.journeys", description=__doc__)
     parser.add_argument("--list", action="store_true", help="print the statements of a journey")
     parser.add_argument("--work", default="", metavar="TARGET", help="be one of the processes (of `measure`)")
+    parser.add_argument("--shared", action="store_true", help="be one of several")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     given = parser.parse_args()
-    asyncio.run(_work(given.work, given.seconds) if given.work else list_statements())
+    asyncio.run(_work(given.work, given.seconds, given.shared) if given.work else list_statements())

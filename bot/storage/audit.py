@@ -22,16 +22,17 @@ import orjson
 
 from agent.messages import Thread
 from bot.storage.database import Execute, Row
-from bot.storage.dialect import BODY_BYTES, HASH_BYTES, LOCK_AUDIT
+from bot.storage.dialect import APPEND_LATER, BODY_BYTES, HASH_BYTES, LOCK_AUDIT
 from bot.storage.rows import insert_row
 
 DAY_MS = 86_400_000
 EMPTY = bytes(32)  # the hash before the first row
 ALIAS_BYTES, SALT_BYTES = 16, 16
+ROWS_AT_ONCE = 8  # in a statement: PostgreSQL prepares one for each number
 NAMED_FIELDS = ("who", "subject", "where")  # of an event: pseudonyms
 _LAST = "(SELECT max(seq) FROM audit)"
 _USE_NAMES = (  # the number of the next row is that after the last one, or after those that retention has deleted
-    f"UPDATE audit_names SET used=coalesce({_LAST}, (SELECT max(seq) FROM audit_anchors), 0)+1"
+    f"UPDATE audit_names SET used=coalesce({_LAST}, (SELECT max(seq) FROM audit_anchors), 0)+:rows"
     f" WHERE name IN ({{wanted}})"
     f" RETURNING name, alias, {_LAST} AS seq, (SELECT {HASH_BYTES} FROM audit WHERE seq={_LAST}) AS hash"
 )
@@ -153,21 +154,53 @@ def chain_hash(before: bytes, seq: int, body: bytes) -> bytes:
     return hashlib.sha256(before + seq.to_bytes(8, "big") + body).digest()
 
 
+class DatedEvent(NamedTuple):
+    """An event with the time when it happened."""
+
+    event: AuditEvent
+    at: int  # milliseconds
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """What becomes pseudonyms: the name of the field → the name."""
+        event = self.event
+        channel = event.channel or (event.thread.channel if event.thread else "")
+        who, where = (person_name(channel, event.who) if event.who else ""), str(event.thread or "")
+        return {key: name for key, name in (("who", who), ("subject", event.subject), ("where", where)) if name}
+
+    def check(self) -> None:
+        """Raise TypeError for what cannot be stored."""
+        self.body({name: name for name in self.names.values()})
+
+    def body(self, aliases: Mapping[str, str]) -> bytes:
+        """Return what is stored, with the pseudonyms of the names."""
+        event = self.event
+        fields = {"run": event.run, "what": event.what, "result": event.result, "cost": event.cost}
+        fields |= {key: aliases[name] for key, name in self.names.items()}
+        body = {"v": 1, "at": self.at, "kind": event.kind}
+        return orjson.dumps(body | {key: value for key, value in fields.items() if value}, option=orjson.OPT_SORT_KEYS)
+
+
 def record(execute: Execute, event: AuditEvent) -> None:
-    """Append a row, in the transaction that does the deed."""
-    channel = event.channel or (event.thread.channel if event.thread else "")
-    names = {
-        "who": person_name(channel, event.who) if event.who else "",
-        "subject": event.subject,
-        "where": str(event.thread) if event.thread else "",
-    }
-    fields = {"run": event.run, "what": event.what, "result": event.result, "cost": event.cost}
-    (seq, before), aliases = _append_to(execute, [*dict.fromkeys(filter(None, names.values()))])
-    fields |= {key: aliases[name] for key, name in names.items() if name}
-    body = {"v": 1, "at": time.time_ns() // 1_000_000, "kind": event.kind}
-    stored = orjson.dumps(body | {key: value for key, value in fields.items() if value}, option=orjson.OPT_SORT_KEYS)
-    values = {"seq": seq, "body": stored, "hash": chain_hash(before, seq, stored)}
-    execute("INSERT INTO audit(seq, body, hash) VALUES (:seq, :body, :hash)", values)
+    """Append a row, in the transaction that does the deed: at its end, where others wait for the end of the chain."""
+    dated = DatedEvent(event, time.time_ns() // 1_000_000)
+    if not execute(APPEND_LATER, {"event": dated}):
+        append_rows(execute, [dated])
+
+
+def append_rows(execute: Execute, events: Sequence[DatedEvent]) -> None:
+    """Append rows: each continues the one before it. Other processes wait from here to the end of the transaction."""
+    names = dict.fromkeys(name for event in events for name in event.names.values())
+    (last, before), aliases = _append_to(execute, [*names], len(events))
+    for first in range(0, len(events), ROWS_AT_ONCE):
+        values: dict[str, Any] = {}
+        lines = []
+        for number, event in enumerate(events[first : first + ROWS_AT_ONCE]):
+            last, body = last + 1, event.body(aliases)
+            before = chain_hash(before, last, body)
+            values |= {f"seq{number}": last, f"body{number}": body, f"hash{number}": before}
+            lines.append(f"(:seq{number}, :body{number}, :hash{number})")
+        execute(f"INSERT INTO audit(seq, body, hash) VALUES {', '.join(lines)}", values)
 
 
 def pruned_text(what: Mapping[str, object]) -> str:
@@ -244,24 +277,24 @@ def make_alias(name: str, salt: bytes) -> str:
     return hashlib.sha256(salt + name.encode("utf-8", "surrogatepass")).digest()[:ALIAS_BYTES].hex()
 
 
-def _append_to(execute: Execute, names: Collection[str]) -> tuple[tuple[int, bytes], dict[str, str]]:
-    """Return the number of the next row, the hash that it continues, and the pseudonyms of the names that it uses.
+def _append_to(execute: Execute, names: Sequence[str], rows: int) -> tuple[tuple[int, bytes], dict[str, str]]:
+    """Return the number and the hash of the last row, and the pseudonyms of the names that the next `rows` use.
 
-    One statement does all of it where a name is known, as those of most rows are.
+    One statement does all of it where the names are known, as those of most rows are.
     """
     execute(LOCK_AUDIT, {})
     numbered = {f"name{number}": name for number, name in enumerate(names)}
     wanted = ", ".join(f":{each}" for each in numbered)
-    rows = execute(_USE_NAMES.format(wanted=wanted), numbered) if names else ()
-    last, before = _head_of(rows) or read_head(execute)
-    found = {str(row["name"]): str(row["alias"]) for row in rows}
+    known = execute(_USE_NAMES.format(wanted=wanted), {**numbered, "rows": rows}) if names else ()
+    last, before = _head_of(known) or read_head(execute)
+    found = {str(row["name"]): str(row["alias"]) for row in known}
     for name in names:
         if name not in found:
             salt = secrets.token_bytes(SALT_BYTES)
             found[name] = make_alias(name, salt)
-            values = {"name": name, "used": last + 1, "alias": found[name], "salt": salt}
+            values = {"name": name, "used": last + rows, "alias": found[name], "salt": salt}
             insert_row(execute, "audit_names", "name", values)
-    return (last + 1, before), found
+    return (last, before), found
 
 
 def read_names(execute: Execute) -> dict[str, tuple[str, bytes]]:
@@ -294,6 +327,7 @@ def forget_person(execute: Execute, channel: str, person: str, chats: Sequence[T
     The rows and the chain stay, and a further row says which pseudonyms have no name any more. A person who returns
     gets another pseudonym.
     """
+    execute(LOCK_AUDIT, {})  # who has a row of `audit_names` has this, too: none waits for the other
     aliases: set[str] = set()
     for chat in chats:
         address = str(chat.without_topic)  # and all its topics

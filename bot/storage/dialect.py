@@ -49,6 +49,9 @@ def lock_until_commit(lock: AdvisoryLock) -> str:
 
 
 LOCK_AUDIT = lock_until_commit(AdvisoryLock.AUDIT)
+# Asks a connection to append the `event` among its values to the audit at the end of the transaction. One that does not
+# (SQLite, commands) returns no row.
+APPEND_LATER = f"{EXTRA}SELECT 1 WHERE false"
 
 POSTGRESQL: Mapping[str, str] = {
     ROW_ID: "ctid",

@@ -20,6 +20,8 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from bot.storage.audit import DatedEvent, append_rows
+from bot.storage.audit_later import LaterRows
 from bot.storage.database import (
     Batch,
     BatchRunner,
@@ -33,6 +35,7 @@ from bot.storage.database import (
     StorageError,
     Work,
 )
+from bot.storage.dialect import APPEND_LATER
 from bot.storage.migrate import DatabaseFault
 from bot.storage.postgres_schema import MARK, prepare_schema
 from bot.storage.postgres_session import (
@@ -54,7 +57,8 @@ from bot.storage.wake_ups import Written
 
 log = logging.getLogger(__name__)
 
-MAX_BATCH = 8  # units in a transaction: it holds its locks until its end
+MAX_BATCH = 8  # units in a transaction: it holds its locks until its end, for which other processes wait
+ALONE_BATCH = 64  # where there are no others: SQLite takes all that wait
 RETRY_SECONDS = 0.5
 AWAY_SECONDS = 5.0  # that units wait for a server that restarts: a third of a lease (`replicas.py`)
 UNKNOWN_SECONDS = 60.0  # in which the server has to say what became of a commit whose answer was lost
@@ -62,6 +66,8 @@ STEP_ROWS = 500
 SPARE_SECONDS = LEASE_SECONDS - SURE_SECONDS  # of its lease that a process has before each commit, at least…
 PAUSED_SECONDS = SPARE_SECONDS * 3 / 4  # …and after which the server ends a transaction in which nothing happens
 DEADLOCK_TRIES = 5
+UNIT = "work"  # the name of its savepoint
+TAKEN = ({"taken": 1},)  # the answer to APPEND_LATER
 ALIVE = (TransactionStatus.INTRANS, TransactionStatus.IDLE)  # the second: its beginning was not sent yet
 TRANSACTION = "SELECT CAST(pg_current_xact_id_if_assigned() AS text)"  # its number; NULL where it wrote nothing
 TRANSACTION_AND_LEASE = f"{TRANSACTION}, {LEFT}"
@@ -106,10 +112,9 @@ class PostgresDatabase(Database):
     Its beginning raises DatabaseInUse, DatabaseAway, StorageError for a server that refuses, and DatabaseFault.
     """
 
-    MAX_BATCH = MAX_BATCH
-
     def __init__(self, server: DatabaseServer) -> None:
         self._server = server
+        self.MAX_BATCH = MAX_BATCH if server.shared else ALONE_BATCH
         self.is_shared = server.shared
         self.lost_at: float | None = None  # since when the server is away
         self._wake_ups: WakeUps | None = None
@@ -280,6 +285,7 @@ class PostgresConnection:
         self._connection, self._keeper = sessions
         self._statements = Statements(self._connection, keeps=self._keeper is None)
         self._standing = StandingCache()
+        self._later = LaterRows(self._append)
         self._written: set[Mark] = set()  # by the present transaction
         self._begin = f"BEGIN; SET LOCAL lock_timeout={lock_seconds * 1000:.0f}"
         if shared:  # a process that was paused holds no row for longer than this
@@ -316,11 +322,13 @@ class PostgresConnection:
         try:
             self._written.clear()
             self._standing.clear()
+            self._later.clear()
             self._statements.control(
                 self._begin if batch.durable else f"{self._begin}; SET LOCAL synchronous_commit=off"
             )
             self._check_owner()
             outcomes = [self._run_unit(work, alone=len(batch.works) == 1) for work in batch.works]
+            self._later.append()
             self._end(batch, outcomes)
         except CommitUnknown:
             raise
@@ -377,6 +385,7 @@ class PostgresConnection:
         if not alone:
             self._statements.control("SAVEPOINT work")
         before = frozenset(self._written)
+        self._later.begin_part(UNIT)
         try:
             value = work(self._execute)
             self._statements.end_part()
@@ -387,13 +396,21 @@ class PostgresConnection:
         except Exception as error:  # noqa: BLE001 — a caller's own error is handed back to that caller
             self._written &= before
             self._standing.clear()
+            self._later.undo_part(UNIT)
             self._statements.control(f"ROLLBACK; {self._begin}" if alone else "ROLLBACK TO work; RELEASE work")
             return None, error
         if not alone:
             self._statements.control("RELEASE work")
         return value, None
 
+    def _append(self, events: Sequence[DatedEvent]) -> None:
+        append_rows(self._statements.execute, events)
+
     def _execute(self, sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
+        if sql == APPEND_LATER:
+            self._later.add(values["event"])
+            return TAKEN
+        self._later.notice(sql)
         return self._standing.execute(self._statements.execute, sql, values)
 
     def _take_notice(self, notice: psycopg.errors.Diagnostic) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -208,7 +209,69 @@ async def test_statements_that_return_nothing_share_a_message(url: str, tmp_path
         connection.pgconn.untrace()
         trace.seek(0)
         sent = sum(line.split("\t")[1:2] == ["F"] and "\tSync" in line for line in trace)
-        assert sent == 3  # the third INSERT is prepared; all statements up to the one that returns rows; COMMIT
+        assert sent == 2  # the third INSERT is prepared; then all statements up to the one that returns rows
+
+
+def note(execute: Execute, result: str) -> None:
+    audit.record(execute, AuditEvent(AuditKind.COMMAND, THREAD, "42", result=result))
+
+
+def results(execute: Execute) -> list[str]:
+    """Return what the rows of the audit say, each of which continues the one before it."""
+    rows, before = audit.read_page(execute, 0, 100), audit.EMPTY
+    for number, row in enumerate(rows, 1):
+        assert (row.seq, row.hash) == (number, before := audit.chain_hash(before, number, row.body))
+    return [row.event["result"] for row in rows]
+
+
+async def test_rows_of_the_audit_that_are_appended_at_the_end_are_those_of_units_that_are_kept(url: str) -> None:
+    async with opened(url) as store:
+
+        def failing(execute: Execute) -> None:
+            note(execute, "failed")
+            raise KeyError
+
+        def unfit(execute: Execute) -> None:
+            audit.record(execute, AuditEvent(AuditKind.COMMAND, result="\ud800"))
+
+        def in_parts(execute: Execute) -> list[str]:
+            note(execute, "before the part")
+            with suppress(KeyError), savepoint(execute, "part"):
+                note(execute, "undone")
+                assert results(execute)[-1] == "undone"  # a look appends what was to be appended later
+                raise KeyError
+            with savepoint(execute, "part"):
+                note(execute, "in the part")
+            return results(execute)
+
+        units = [partial(note, result="1"), failing, partial(note, result="2"), unfit, in_parts]
+        outcomes = await asyncio.gather(*map(store.run, units), return_exceptions=True)
+        kept = ["1", "2", "before the part", "in the part"]
+        assert [type(each) for each in outcomes[:4]] == [type(None), KeyError, type(None), TypeError]
+        assert outcomes[4] == kept
+        with pytest.raises(KeyError):
+            await store.run(failing)  # alone
+        await store.run(partial(note, result="last"))
+        assert await store.run(results) == [*kept, "last"]
+        used = "SELECT min(used) AS used FROM audit_names"
+        assert (await store.run(lambda execute: execute(used, {})))[0]["used"] == 5
+
+
+async def test_a_process_that_has_recorded_a_deed_makes_others_wait_only_at_its_end(url: str) -> None:
+    recorded, go_on = threading.Event(), threading.Event()
+
+    def slow(execute: Execute) -> None:
+        note(execute, "slow")
+        recorded.set()
+        assert go_on.wait(20)
+
+    async with opened(url, shared=True) as one, opened(url, shared=True) as two:
+        unit = asyncio.create_task(one.run(slow))
+        assert await asyncio.to_thread(recorded.wait, 20)
+        await two.run(partial(note, result="quick"))
+        go_on.set()
+        await unit
+        assert await two.run(results) == ["quick", "slow"]
 
 
 async def test_deleted_rows_leave_the_tables(url: str) -> None:
@@ -363,8 +426,6 @@ async def test_tables_that_another_process_changes_are_read_again(url: str) -> N
         for _ in range(5):
             columns = await store.run(look)
         await asyncio.to_thread(sql_on_server, url, "ALTER TABLE addresses ADD COLUMN colour TEXT")
-        with pytest.raises(StorageError, match="cached plan"):  # to be tried again
-            await store.run(look)
         assert await store.run(look) == [*columns, "colour"]
 
 
@@ -372,15 +433,17 @@ async def test_the_audit_stays_locked_after_a_part_that_was_undone(url: str) -> 
     def locks(execute: Execute) -> int:
         return len(execute("SELECT 1 FROM pg_locks WHERE locktype='advisory' AND granted AND objid=1178686318", {}))
 
+    def recorded(execute: Execute) -> int:
+        audit.record(execute, AuditEvent(AuditKind.COMMAND))
+        audit.read_head(execute)  # it is appended at once
+        return locks(execute)
+
     def work(execute: Execute) -> list[int]:
         found = [locks(execute)]
         with suppress(ZeroDivisionError), savepoint(execute, "part"):
-            audit.record(execute, AuditEvent(AuditKind.COMMAND))
-            found.append(locks(execute))
+            found.append(recorded(execute))
             raise ZeroDivisionError
-        found.append(locks(execute))
-        audit.record(execute, AuditEvent(AuditKind.COMMAND))
-        return [*found, locks(execute)]
+        return [*found, locks(execute), recorded(execute)]
 
     async with opened(url) as store:
         assert await store.run(work) == [0, 1, 0, 1]

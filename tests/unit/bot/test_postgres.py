@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -244,8 +245,14 @@ async def test_rows_of_the_audit_that_are_appended_at_the_end_are_those_of_units
                 note(execute, "in the part")
             return results(execute)
 
-        units = [partial(note, result="1"), failing, partial(note, result="2"), unfit, in_parts]
-        outcomes = await asyncio.gather(*map(store.run, units), return_exceptions=True)
+        units: list[Callable[[Execute], Any]] = [
+            partial(note, result="1"),
+            failing,
+            partial(note, result="2"),
+            unfit,
+            in_parts,
+        ]
+        outcomes: list[Any] = await asyncio.gather(*(store.run(each) for each in units), return_exceptions=True)
         kept = ["1", "2", "before the part", "in the part"]
         assert [type(each) for each in outcomes[:4]] == [type(None), KeyError, type(None), TypeError]
         assert outcomes[4] == kept

@@ -20,14 +20,17 @@ import pytest
 import yaml
 
 from agent.setting import Secret
+from bench.journeys import TWICE, Found, Travel, register
 from bot.admin.database_check import check_database
 from bot.config.database import DatabaseConfig
 from bot.config.loader import load_config
 from bot.config.schema import Config
 from bot.startup import open_database
 from bot.storage import audit
-from bot.storage.database import DatabaseAway, Execute, StorageError
+from bot.storage.database import DatabaseAway, Execute, Mark, StorageError
 from bot.storage.migrate import VERSIONS_DIR, DatabaseFault, NewerSchema, head_revision
+from bot.storage.outbox import enqueue_notice
+from bot.storage.wake_ups import Written
 from tests.fakes.server import until
 from tests.support.engines import need
 from tests.support.ports import free_port
@@ -392,6 +395,33 @@ async def test_behind_a_pooler_one_session_with_the_server_itself_keeps_others_a
                 await store.run(partial(insert, thread="without the lock"))
             await store.run(partial(insert, thread="again"))
             assert "without the lock" not in await store.run(threads)
+
+
+async def test_several_processes_behind_a_pooler_do_everything_once_and_wake_each_other(url: str) -> None:
+    from bot.storage.data_lock import DatabaseInUse
+
+    name = url.partition("@/")[2].partition("?")[0]
+    with pooler(server_folder()) as pooled:
+        behind = partial(opened, pooled.format(name), session=url, shared=True)
+        async with behind() as one, behind() as two:
+            for store in (one, two):
+                await register(store)
+            with pytest.raises(DatabaseInUse):
+                async with opened(url, owner_seconds=0.05):
+                    pass
+            found = [Found(), Found()]
+            await asyncio.gather(*(Travel(store, each).run(2.0) for store, each in zip((one, two), found, strict=True)))
+            assert all(each.runs for each in found)
+            assert (await one.run(lambda execute: execute(TWICE, {})))[0][0] == 0
+            rows, before = await two.run(partial(audit.read_page, after=0, limit=100_000)), audit.EMPTY
+            assert len(rows) >= 3 * sum(each.runs for each in found)
+            for number, row in enumerate(rows, 1):
+                assert (row.seq, row.hash) == (number, before := audit.chain_hash(before, number, row.body))
+            woken: list[Mark] = []
+            two.follow(woken.extend)
+            notice = partial(enqueue_notice, thread="telegram/1/42/", text="words", key="words", now=1.0)
+            await one.run(notice)
+            await until(lambda: any(kind is Written.OUTBOX for kind, _name in woken), what="a wake-up from the other")
 
 
 # ------------------------------------------------------------ a server that takes no writes

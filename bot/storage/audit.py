@@ -199,8 +199,9 @@ def append_rows(execute: Execute, events: Sequence[DatedEvent]) -> None:
             last, body = last + 1, event.body(aliases)
             before = chain_hash(before, last, body)
             values |= {f"seq{number}": last, f"body{number}": body, f"hash{number}": before}
-            lines.append(f"(:seq{number}, :body{number}, :hash{number})")
-        execute(f"INSERT INTO audit(seq, body, hash) VALUES {', '.join(lines)}", values)
+            lines.append(f":seq{number}, :body{number}, :hash{number}")
+        wanted = "), (".join(lines)
+        execute(f"INSERT INTO audit(seq, body, hash) VALUES ({wanted})", values)
 
 
 def pruned_text(what: Mapping[str, object]) -> str:

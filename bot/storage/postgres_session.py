@@ -111,13 +111,22 @@ def connection_options(target: Target) -> dict[str, Any]:
 def connect(target: Target) -> psycopg.Connection[NamedRow]:
     """Connect; each statement is a transaction until one begins. Raises DatabaseAway, and StorageError if refused."""
     try:
-        connection: psycopg.Connection[NamedRow] = psycopg.connect(
-            **connection_options(target), autocommit=True, row_factory=_make_rows, cursor_factory=psycopg.ClientCursor
-        )
+        connection = _try_to_connect(target)
     except psycopg.Error as error:
-        raise (DatabaseAway if _is_away(_parameters(target)) else StorageError)(str(error).strip()) from error
+        if _is_away(_parameters(target)):
+            raise DatabaseAway(str(error).strip()) from error
+        try:  # it may have come up between both
+            connection = _try_to_connect(target)
+        except psycopg.Error as refused:
+            raise StorageError(str(refused).strip()) from refused
     connection.adapters.register_loader("numeric", WholeNumber)
     return connection
+
+
+def _try_to_connect(target: Target) -> psycopg.Connection[NamedRow]:
+    return psycopg.connect(
+        **connection_options(target), autocommit=True, row_factory=_make_rows, cursor_factory=psycopg.ClientCursor
+    )
 
 
 def connect_plainly(target: Target) -> psycopg.Connection[Any]:

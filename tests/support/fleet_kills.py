@@ -62,7 +62,7 @@ class FleetFigures(Figures):
             ("budgets that are not exact", len(self.budget)),
             ("services that ended with their lease, otherwise", f"{self.leases}, {len(self.ended)}"),
             ("taken over after a kill", times(self.takeovers)),
-            ("… where the service that began again with its files was killed, too", times(self.again)),
+            ("… where the service that began again with its files was killed or paused", times(self.again)),
             ("… while the database was restarted", times(self.disturbed)),
             ("from a message to its answer", times(self.waits)),
         ]
@@ -93,11 +93,12 @@ class Life:
     ready: bool = False
     killed: bool = False
     paused: bool = False
+    losses: int = 0  # of its lease, so far
 
 
 @dataclass(slots=True)
 class Held:
-    """A turn whose service was killed. `again`: so was the next one with its files."""
+    """A turn whose service was killed. `again`: so was the next one with its files, or it was paused."""
 
     host: str
     attempt: int
@@ -171,15 +172,20 @@ class FleetRun(KillRun):
         await life.replica.kill()
         self.figures.kills += 1
         killed = time.monotonic()
-        for held in self._held.values():
-            held.again = held.again or held.host == life.replica.host
+        self._note_again(life)
         for run, attempt in await self._read(HELD.format(host=life.replica.host)):
             self._held.setdefault(run, Held(life.replica.host, attempt, killed))
+
+    def _note_again(self, life: Life) -> None:
+        """Note that a service ends, or pauses, that was about to go on with turns of its earlier life."""
+        for held in self._held.values():
+            held.again = held.again or held.host == life.replica.host
 
     async def _pause_one(self, life: Life) -> None:
         """Pause one, as a suspended laptop or a migrated virtual machine does."""
         process = life.replica.process
         assert process
+        self._note_again(life)
         process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(self._plan.stop_seconds)
         process.send_signal(signal.SIGCONT)
@@ -204,7 +210,8 @@ class FleetRun(KillRun):
 
     def _note_own_end(self, life: Life, code: int) -> None:
         log = life.replica.log()
-        if code == LEASE_LOST and "replica.lease_lost" in log[-20_000:]:
+        losses, life.losses = life.losses, log.count("replica.lease_lost")
+        if code == LEASE_LOST and life.losses > losses:
             self.figures.leases += 1
         else:
             self.figures.ended.append(f"{life.replica.folder.name}, exit {code}: …{log[-600:]}")

@@ -8,6 +8,7 @@ import re
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
@@ -200,6 +201,32 @@ async def test_a_server_that_is_away_is_told_from_one_that_refuses(url: str) -> 
         async with opened(url.replace("@/t", "@/no")):
             pass
     assert type(caught.value) is StorageError
+
+
+def refuse_once(listener: socket.socket, folder: Path) -> None:
+    """Answer a connection as a server that starts, which is up for the next one: the server itself is at its place.
+
+    postgresql.org/docs/15/protocol-message-formats.html, ErrorResponse.
+    """
+    with closing(listener), closing(listener.accept()[0]) as client:
+        client.recv(65536)
+        (up := folder / "up").symlink_to(server_folder() / ".s.PGSQL.5432")
+        up.replace(folder / ".s.PGSQL.5432")
+        fields = b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0"
+        client.sendall(b"E" + (len(fields) + 4).to_bytes(4, "big") + fields)
+
+
+async def test_a_server_that_comes_up_just_then_refuses_nobody(url: str) -> None:
+    """It is there when it is asked why the connection failed."""
+    with tempfile.TemporaryDirectory(prefix="fawn-", dir="/tmp") as made:
+        folder, listener = Path(made), socket.socket(socket.AF_UNIX)
+        listener.bind(str(folder / ".s.PGSQL.5432"))
+        listener.listen()
+        refusing = threading.Thread(target=refuse_once, args=(listener, folder))
+        refusing.start()
+        async with opened(url.replace(str(server_folder()), made)) as store:
+            assert await store.run(threads) == []
+        refusing.join()
 
 
 async def test_a_machine_that_vanished_keeps_the_database_for_some_seconds_only() -> None:

@@ -135,9 +135,12 @@ def connect_plainly(target: Target) -> psycopg.Connection[Any]:
 
 
 def _is_away(parameters: Mapping[str, Any]) -> bool:
-    """Return whether no server answers, or one that starts or stops. Asked without TLS: a certificate is no reason."""
+    """Return whether no server answers, or one that starts or stops. Asked without TLS: a certificate is no reason.
+
+    `ping` holds Python's lock, so the whole process waits for a silent server: for the shortest time that libpq knows.
+    """
     try:
-        address = make_conninfo(**(dict(parameters) | {"sslmode": "disable", "sslrootcert": "", "connect_timeout": 5}))
+        address = make_conninfo(**(dict(parameters) | {"sslmode": "disable", "sslrootcert": "", "connect_timeout": 2}))
     except psycopg.Error:
         return False
     return PGconn.ping(address.encode()) in (Ping.REJECT, Ping.NO_RESPONSE)

@@ -18,6 +18,7 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.storage import conversations, inbox, jobs, outbox, transcripts
 from bot.storage.database import Database, Execute, StatementError, StorageError, savepoint
 from bot.storage.dialect import EXTRA
+from bot.storage.leases import release_lease
 from bot.storage.migrate import SCHEMA_FILE, migrate_database
 from bot.storage.outbox import Holder
 from bot.storage.rows import insert_row
@@ -218,6 +219,11 @@ def notice(execute: Execute) -> None:
     outbox.enqueue_notice(execute, MESSAGE.thread, "Hello", key="n", now=1.0)
 
 
+def give_up(execute: Execute) -> None:
+    insert_row(execute, "leases", "name", {"name": "listen:test", "owner": "me", "taken_at": 1.0})
+    release_lease(execute, "me", "listen:test")
+
+
 WEB_THREAD = Thread("web", "", "telegram:7", "t")
 WRITERS: dict[Written, Callable[[Execute], object]] = {
     Written.COMMAND: command,
@@ -226,6 +232,7 @@ WRITERS: dict[Written, Callable[[Execute], object]] = {
     Written.JOB: lambda execute: jobs.enqueue_job(execute, key="j", kind="k", payload={}, due=9e9),
     Written.SCHEDULE: insert("schedules", SCHEDULE),
     Written.TASK: insert("tasks", TASK),
+    Written.LEASE: give_up,
     Written.WEB: lambda execute: transcripts.post_notice(execute, WEB_THREAD, "o1", "Hello", "", 1.0),
 }
 

@@ -34,7 +34,6 @@ from bot.storage import (
     inbox,
     languages,
     outbox,
-    replicas,
     reply_handles,
     run_steps,
     runs,
@@ -48,7 +47,7 @@ from bot.storage.database import Execute, StorageError, engine_savepoint, savepo
 from bot.storage.inbox import InboxRow
 from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
-from bot.storage.states import ConversationState, InboxState, QuestionKind, ReplicaState, RunState
+from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
 
@@ -104,21 +103,6 @@ def claim_suspect(
     """Claim the next run that may be what the process died of; also return whether there was one."""
     key = runs.next_suspect(execute, owner)
     return (_claim_conversation(execute, access, key, owner, now, longest) if key else None), key is not None
-
-
-def claim_suspect_beside(
-    execute: Execute, access: AccessPolicy, owner: str, now: float, longest: float
-) -> ClaimedRun | None:
-    """Claim such a run while other processes live, and have them take what waits for this one meanwhile.
-
-    None: there is none, or nobody else would serve.
-    """
-    if not replicas.others_serve(execute, owner):
-        return None
-    job, _found = claim_suspect(execute, access, owner, now, longest)
-    if job:
-        replicas.enter(execute, owner, ReplicaState.STARTING)
-    return job
 
 
 def claim_at_once(

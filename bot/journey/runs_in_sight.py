@@ -32,12 +32,17 @@ class RunsInSight:
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
         """Tell other processes what they want, and hear what they tell, where they share the database."""
-        async with asyncio.TaskGroup() as group:
-            loops = (self._mirrors.serve(), self._teller.serve()) if self._store.is_shared else ()
-            tasks = [group.create_task(loop, name="feeds of others") for loop in loops]
+        if not self._store.is_shared:
             yield
+            return
+        loops = (self._mirrors.serve(), self._teller.serve())
+        tasks = [asyncio.create_task(loop, name="feeds of others") for loop in loops]
+        try:
+            yield
+        finally:
             for task in tasks:
                 task.cancel()
+            await asyncio.wait(tasks)
 
     @property
     def running_turns(self) -> Sequence[RunningTurn]:

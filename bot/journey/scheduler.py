@@ -19,6 +19,7 @@ from bot.journey.feed import SUSPENDED
 from bot.journey.inbox import longest_wait
 from bot.journey.running_turn import RunningTurn
 from bot.journey.turn_runner import TurnRunner
+from bot.rights.access import AccessPolicy
 from bot.service.background import run_forever
 from bot.storage import conversations, inbox, replicas, runs
 from bot.storage.database import Database, Execute
@@ -100,12 +101,13 @@ class Scheduler:
     @property
     def _left(self) -> int:
         """How many turns may begin, of those that all processes on the database may have at once."""
-        return self._live_limit - len(self._live) - self._elsewhere
+        return self._left_beside(self._elsewhere)
 
-    def _left_of(self, execute: Execute) -> int:
-        """Return how many turns may begin, and count those of other processes."""
-        self._elsewhere = conversations.count_others(execute, self._owner)
-        return max(0, self._left)
+    def _left_beside(self, elsewhere: int) -> int:
+        return self._live_limit - len(self._live) - elsewhere
+
+    def _count_elsewhere(self, execute: Execute) -> int:
+        return conversations.count_others(execute, self._owner) if self._store.is_shared else 0
 
     @property
     def _longest_wait(self) -> float:
@@ -133,7 +135,7 @@ class Scheduler:
 
     def claim_at_once(self, execute: Execute, conversation: str, now: float) -> ClaimedRun | None:
         """Claim a conversation in the transaction that stores its message. None: it waits for the next look."""
-        if self._store.is_shared and self._left_of(execute) <= 0:
+        if self._store.is_shared and self._left_beside(self._count_elsewhere(execute)) <= 0:
             conversations.refresh_pending(execute, conversation)
             return None
         return claims.claim_at_once(execute, self._current.access, conversation, self._owner, now, self._longest_wait)
@@ -214,9 +216,7 @@ class Scheduler:
         self._has_suspects = True  # nothing else is claimed
         try:
             access, now, longest = self._current.access, time.time(), self._longest_wait
-            job = await self._store.run(
-                lambda execute: claims.claim_suspect_beside(execute, access, self._owner, now, longest)
-            )
+            job = await self._store.run(lambda execute: _claim_beside(execute, access, self._owner, now, longest))
             if job:
                 self._is_known = False
                 if works := self._turn_tasks():
@@ -237,19 +237,20 @@ class Scheduler:
         now = time.time()
         with self._reserve(self._free) as free:
             # A claim that a power failure undoes is made again. Whatever the turn records later also makes it durable.
-            jobs, self._ready = await self._store.run(lambda execute: self._look(execute, now, free), durable=False)
+            look = partial(self._look, now=now, free=free)
+            jobs, self._ready, self._elsewhere = await self._store.run(look, durable=False)
             for job in jobs:
                 self._start_turn(job)
         if self._left <= 0:
             await self._tell_waiting(now)
         await self._wait()
 
-    def _look(self, execute: Execute, now: float, free: int) -> tuple[list[ClaimedRun], float | None]:
-        """Claim up to `free` conversations; also return when the next unclaimed one is ready."""
-        if self._store.is_shared:
-            free = min(free, self._left_of(execute))
+    def _look(self, execute: Execute, now: float, free: int) -> tuple[list[ClaimedRun], float | None, int]:
+        """Claim up to `free` conversations; also return when the next unclaimed one is ready, and turns elsewhere."""
+        elsewhere = self._count_elsewhere(execute)
+        free = max(0, min(free, self._left_beside(elsewhere)))
         jobs = claims.claim_conversations(execute, self._current.access, self._owner, now, self._longest_wait, free)
-        return jobs, conversations.earliest_claimable(execute, self._owner)
+        return jobs, conversations.earliest_claimable(execute, self._owner), elsewhere
 
     async def _wait(self) -> None:
         """Wait for a wake-up, until the next message is ready, or for a while."""
@@ -337,6 +338,19 @@ class Scheduler:
 
 def _has_open_work(execute: Execute) -> bool:
     return conversations.has_pending(execute) or bool(inbox.pending_commands(execute, 1))
+
+
+def _claim_beside(execute: Execute, access: AccessPolicy, owner: str, now: float, longest: float) -> ClaimedRun | None:
+    """Claim a suspect while other processes live, and have them take what waits for this one meanwhile.
+
+    None: there is none, or nobody else would serve.
+    """
+    if not replicas.others_serve(execute, owner):
+        return None
+    job, _found = claims.claim_suspect(execute, access, owner, now, longest)
+    if job:
+        replicas.enter(execute, owner, ReplicaState.STARTING)
+    return job
 
 
 def _doubled(job: ClaimedRun) -> int:

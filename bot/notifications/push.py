@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -128,6 +128,14 @@ async def probe_target(kind: str, url: str, guard: AddressGuard | None) -> int:
     return await request_target("HEAD", url, guard)
 
 
+def _noted(message: PushMessage, given: Mapping[str, str], result: str) -> Callable[[Execute], None]:
+    """Note in the audit, where the job ends, that something went outside of the chats, or was refused there."""
+    place = Thread.parse(message.thread)
+    what = {"event": message.event, "to": "target" if "target" in given else "own"}
+    subject = audit.person_name(place.channel, message.person)
+    return partial(audit.record, event=AuditEvent(AuditKind.PUSH, place, subject=subject, what=what, result=result))
+
+
 class PushJobs:
     """Handles the jobs that push. `guard` decides which addresses may be requested."""
 
@@ -141,24 +149,22 @@ class PushJobs:
         given = job.arguments
         message = PushMessage(given["key"], given["text"], given["event"], given["thread"], given["who"])
         try:
-            request = await self._request(given, message)
-            if request:
-                await self._post(*request)
-                await self._note(message, given, "sent")
+            if not (request := await self._request(given, message)):
+                return None
+            await self._post(*request)
+            return _noted(message, given, "sent")
         except (PushRefused, WebError, ValueError) as error:
-            await self._note(message, given, "refused")
             log.warning("push.refused key=%s target=%s reason=%s", job.key, given.get("target", "bark"), error)
-            if "target" not in given:
-                return partial(self._post_instead, message=message, reason=str(error))
-        return None
+            note = _noted(message, given, "refused")
+            if "target" in given:
+                return note
+            reason = str(error)
 
-    async def _note(self, message: PushMessage, given: dict[str, str], result: str) -> None:
-        """Note in the audit that something went outside of the chats, or was refused there."""
-        place = Thread.parse(message.thread)
-        what = {"event": message.event, "to": "target" if "target" in given else "own"}
-        subject = audit.person_name(place.channel, message.person)
-        event = AuditEvent(AuditKind.PUSH, place, subject=subject, what=what, result=result)
-        await self._store.run(partial(audit.record, event=event))
+            def end(execute: Execute) -> None:
+                note(execute)
+                self._post_instead(execute, message, reason)
+
+            return end
 
     async def _request(self, given: dict[str, str], message: PushMessage) -> tuple[str, bytes, dict[str, str]] | None:
         """Return the request; None if its target or its person has none any more. Raises ValueError."""

@@ -20,25 +20,21 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bench.harness import Row, show
 from bot.service.version import VERSION
 from bot.storage.migrate import head_revision
-from tests.fakes.model import FakeModel
 from tests.fakes.server import until
-from tests.support.all_platforms import AllPlatforms
-from tests.support.forked_services import OWN, ROOT, Running
-from tests.support.postgres import database_of
+from tests.support.fleet import Fleet
+from tests.support.forked_services import OWN, ROOT
 from tests.support.rigs.base import Rig
 from tests.support.rigs.slack import SlackRig
 from tests.support.service_process import ask, bash
 
-REPLICAS = 3
 LOOK = 0.05  # seconds between two looks for an answer
 FINISHED_LOOK = 0.25  # seconds between two looks for ended turns
 TOPIC_LASTS = 6  # messages, then a talker begins another conversation
@@ -81,50 +77,10 @@ def next_version(folder: Path) -> Path:
     return folder
 
 
-class Replica(AllPlatforms):
-    """One of the services."""
+class RollingFleet(Fleet):
+    """The services, of which one after the other is replaced. `ended` counts those that ended by themselves."""
 
-    program = ROOT
-
-    def environment(self) -> dict[str, str]:
-        return super().environment() | {"PYTHONPATH": str(self.program)}
-
-    async def spawn(self, *arguments: str) -> Running:
-        self.forked = self.program == ROOT
-        return await super().spawn(*arguments)
-
-    async def replace(self, program: Path) -> tuple[float, float, int]:
-        """Stop it and start another version; return how long both took, and the exit code of the first."""
-        began = time.monotonic()
-        code = await self.stop(90)
-        stopped = time.monotonic()
-        self.program = program
-        await self.start()
-        return stopped - began, time.monotonic() - stopped, code
-
-
-class Replicas(AllPlatforms):
-    """All of them, with the platforms and the database that they share."""
-
-    def __init__(
-        self,
-        folder: Path,
-        model: FakeModel,
-        rigs: Mapping[str, Rig],
-        sections: Mapping[str, dict[str, Any]],
-        settings: Mapping[str, Any],
-    ) -> None:
-        self.url = database_of(folder / "rolling")
-        self.ended = 0  # by themselves
-        shared = {**settings, "database": {"url": self.url, "replicas": True}}
-        self.each: list[Replica] = []
-        for number in range(REPLICAS):
-            (own := folder / f"replica-{number}").mkdir()
-            self.each.append(Replica(own, model, rigs, sections, shared))
-        super().__init__(folder, model, rigs, sections, shared)
-
-    async def start(self) -> None:
-        await asyncio.gather(*(each.start() for each in self.each))
+    ended = 0
 
     async def all_serve(self) -> None:
         """Wait until each has loaded its agent, as whoever upgrades waits for the probe of readiness.
@@ -132,8 +88,8 @@ class Replicas(AllPlatforms):
         One that ended by itself, because its lease was lost on a busy machine, is started again, as a supervisor does.
         """
         async with asyncio.timeout(120):
-            while self.rows("SELECT count(*) FROM replicas WHERE state='serving'") != [(REPLICAS,)]:
-                for each in self.each:
+            while self.rows("SELECT count(*) FROM replicas WHERE state='serving'") != [(self.count,)]:
+                for each in self.replicas:
                     if each.process and each.process.returncode is not None:
                         self.ended += 1
                         await each.start()
@@ -145,18 +101,6 @@ class Replicas(AllPlatforms):
         assert isinstance(slack, SlackRig)
         held = self.rows("SELECT count(*) FROM leases WHERE name LIKE 'listen %'")
         return held == [(len(self.names),)] and bool(slack.server.sockets)
-
-    async def kill(self) -> None:
-        await asyncio.gather(*(each.kill() for each in self.each if each.process))
-
-    def log(self) -> str:
-        return "".join(each.log() for each in self.each)
-
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        from bot.storage.postgres_session import reading
-
-        with reading(self.url, snapshot=False) as execute:
-            return [tuple(row) for row in execute(sql, {})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,8 +227,8 @@ async def measure(given: argparse.Namespace) -> Figures:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fawn-rolling-")))
         (tree := folder / "next").mkdir()
         program = next_version(tree) if given.upgrade else ROOT
-        async with Replicas.open(folder, **SETTINGS) as service:
-            assert isinstance(service, Replicas)
+        async with RollingFleet.open(folder, **SETTINGS) as service:
+            assert isinstance(service, RollingFleet)
             people = [
                 Person(name, number, service.rigs[name])
                 for name in service.names
@@ -297,7 +241,7 @@ async def measure(given: argparse.Namespace) -> Figures:
             talks = [asyncio.create_task(each.talk(talk, quiet, dice, given.long)) for each in people]
             await asyncio.sleep(given.before)
             rolled = time.monotonic()
-            for each in service.each:
+            for each in service.replicas:
                 stopped, started, code = await each.replace(program)
                 began = time.monotonic()
                 await service.all_serve()
@@ -332,7 +276,7 @@ async def measure(given: argparse.Namespace) -> Figures:
     return figures
 
 
-def count(figures: Figures, talk: Talk, service: Replicas) -> None:
+def count(figures: Figures, talk: Talk, service: RollingFleet) -> None:
     """Count what was asked, and how often it was answered."""
     figures.asked = len(talk.asked)
     answered = {each.word for each in talk.answers}
@@ -344,7 +288,7 @@ def count(figures: Figures, talk: Talk, service: Replicas) -> None:
         elif times > 1:
             figures.doubled.append(f"doubled {word}: {times} times, {shown[-300:]!r}")
     seen: Counter[str] = Counter()
-    for file in effect_files(service):
+    for file in service.effect_files():
         seen.update(file.read_text().split())
     figures.effects = len(seen)
     figures.doubled += [f"effect {word} {times} times" for word, times in seen.items() if times > 1]
@@ -355,11 +299,6 @@ def count(figures: Figures, talk: Talk, service: Replicas) -> None:
     attempts = service.rows("SELECT id, attempt FROM runs WHERE attempt>1")
     figures.strange += [f"run {row} counted as interrupted" for row in attempts]
     figures.resumed = service.log().count("turn.suspended")
-
-
-def effect_files(service: Replicas) -> Iterator[Path]:
-    for each in service.each:
-        yield from each.data.glob("threads/*/workspace/effects")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from bot.storage.database import Execute, StorageError
 from tests.fakes.model import FakeModel
 from tests.support.all_platforms import AllPlatforms
+from tests.support.forked_services import ROOT, Running
 from tests.support.postgres import PostgresServer, database_of, shared_server
 from tests.support.rigs.base import Rig
 from tests.support.rigs.slack import SlackRig
@@ -19,7 +21,9 @@ REDELIVER_SECONDS = 20.0  # Slack offers an event again after 1 and 5 minutes: l
 
 
 class Replica(AllPlatforms):
-    """One of them."""
+    """One of them. `program` is the folder of the version that it runs."""
+
+    program = ROOT
 
     @property
     def runs(self) -> bool:
@@ -31,6 +35,22 @@ class Replica(AllPlatforms):
         """Its name among those that share the database; "" before its first start."""
         path = self.data / "host"
         return path.read_text("ascii").strip() if path.exists() else ""
+
+    def environment(self) -> dict[str, str]:
+        return super().environment() | {"PYTHONPATH": str(self.program)}
+
+    async def spawn(self, *arguments: str) -> Running:
+        self.forked = self.program == ROOT
+        return await super().spawn(*arguments)
+
+    async def replace(self, program: Path) -> tuple[float, float, int]:
+        """Stop it and start another version; return how long both took, and the exit code of the first."""
+        began = time.monotonic()
+        code = await self.stop(90)
+        stopped = time.monotonic()
+        self.program = program
+        await self.start()
+        return stopped - began, time.monotonic() - stopped, code
 
 
 class Fleet(AllPlatforms):
@@ -47,10 +67,10 @@ class Fleet(AllPlatforms):
         sections: Mapping[str, dict[str, Any]],
         settings: Mapping[str, Any],
     ) -> None:
-        self._url = database_of(folder / "fleet")
+        self.url = database_of(folder / "fleet")
         self._reader = ExitStack()
         self._execute: Execute | None = None
-        shared = {**settings, "database": {"url": self._url, "replicas": True}}
+        shared = {**settings, "database": {"url": self.url, "replicas": True}}
         self.replicas: list[Replica] = []
         for number in range(1, self.count + 1):
             (own := folder / f"replica-{number}").mkdir()
@@ -89,7 +109,7 @@ class Fleet(AllPlatforms):
 
         try:
             if self._execute is None:
-                self._execute = self._reader.enter_context(reading(self._url, snapshot=False))
+                self._execute = self._reader.enter_context(reading(self.url, snapshot=False))
             return [tuple(row) for row in self._execute(sql, {})]
         except StorageError:
             self._close()

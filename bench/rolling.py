@@ -32,7 +32,6 @@ from tests.fakes.server import until
 from tests.support.fleet import Fleet
 from tests.support.forked_services import OWN, ROOT
 from tests.support.rigs.base import Rig
-from tests.support.rigs.slack import SlackRig
 from tests.support.service_process import ask, bash
 
 LOOK = 0.05  # seconds between two looks for an answer
@@ -94,13 +93,6 @@ class RollingFleet(Fleet):
                         self.ended += 1
                         await each.start()
                 await asyncio.sleep(0.2)
-
-    def is_heard(self) -> bool:
-        """Whether one of them listens on each platform, and has its socket where nothing could be read later."""
-        slack = self.rigs["slack"]
-        assert isinstance(slack, SlackRig)
-        held = self.rows("SELECT count(*) FROM leases WHERE name LIKE 'listen %'")
-        return held == [(len(self.names),)] and bool(slack.server.sockets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from bot.storage.database import Execute, StorageError
 from tests.fakes.model import FakeModel
+from tests.fakes.server import until
 from tests.support.all_platforms import AllPlatforms
 from tests.support.forked_services import ROOT, Running
 from tests.support.postgres import PostgresServer, database_of, shared_server
@@ -84,8 +85,16 @@ class Fleet(AllPlatforms):
         return shared_server()
 
     async def start(self) -> None:
-        """Start all, and wait until each can post to every platform."""
+        """Start all, and wait until each can post to every platform, and one of them listens on each."""
         await asyncio.gather(*(each.start() for each in self.replicas))
+        await until(self.is_heard, 60, "a listener on each platform")
+
+    def is_heard(self) -> bool:
+        """Whether one of them listens on each platform, and has its socket where nothing could be read later."""
+        slack = self.rigs["slack"]
+        assert isinstance(slack, SlackRig)
+        held = self.rows("SELECT count(*) FROM leases WHERE name LIKE 'listen %'")
+        return held == [(len(self.names),)] and bool(slack.server.sockets)
 
     async def kill(self) -> None:
         """kill -9 to all."""

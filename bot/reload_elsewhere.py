@@ -11,10 +11,9 @@ from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
-import orjson
-
 from agent.stored_json import Damaged, build_dataclass, raise_damaged
 from bot.config.schema import Config
+from bot.service.letters import dump_letter, load_letter
 from bot.storage import replicas
 from bot.storage.audit import digest
 from bot.storage.database import Database
@@ -78,7 +77,7 @@ class ReloadLetters:
         question = uuid4().hex
         self._asked[question] = waiting
         try:
-            self._send("", kind="ask", question=question, digest=mine)
+            self._send("ask", question=question, digest=mine)
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     while None in waiting.values():
@@ -90,7 +89,7 @@ class ReloadLetters:
 
     def _read(self, sender: str, text: str) -> None:
         with suppress(Damaged), raise_damaged():
-            match orjson.loads(text):
+            match load_letter(text):
                 case {"kind": "ask", "question": str(question), "digest": str(theirs)}:
                     self._tasks.start(self._answer(sender, question, theirs), name="reload for another process")
                 case {"kind": "answer", "question": str(question), "answer": dict(answer)}:
@@ -108,10 +107,10 @@ class ReloadLetters:
         answer = ReloadElsewhere(
             name, ReloadState.REFUSED if faults else state, found.digest, faults, found.not_applied
         )
-        self._send(sender, kind="answer", question=question, answer=answer)
+        self._send("answer", sender, question=question, answer=answer)
 
-    def _send(self, to: str, **content: object) -> None:
-        self._store.send(TOPIC, orjson.dumps(content).decode(), to)
+    def _send(self, kind: str, to: str = "", **content: object) -> None:
+        self._store.send(TOPIC, dump_letter(kind, **content), to)
 
 
 def shared_digest(config: Config, leave_out: Iterable[str]) -> str:

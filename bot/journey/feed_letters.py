@@ -10,35 +10,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-import orjson
-
 from agent.blocks import Approve, Ask, Block, Done, Failed, File, Notice, Plan, PlanItem, Step, Text, Usage, View
 from agent.messages import Thread
 from agent.stored_json import Damaged, build_dataclass, raise_damaged
 from bot.journey.fed_run import FedJob, KeptJob
 from bot.journey.feed import Ended
+from bot.service.letters import Json
 
-Json = dict[str, Any]
 Content = Block | Ended
 KINDS: Mapping[str, type[Any]] = {
     each.__name__: each for each in (Text, Step, Plan, Ask, Approve, File, Notice, Failed, Done, Ended)
 }
 
 WANTED, WANTING = "runs.wanted", "runs.told"  # the topics: what a reader says, and what it is told
-
-
-def dump_letter(kind: str, **content: object) -> str:
-    """Return a letter of this kind."""
-    return orjson.dumps({"kind": kind, **content}).decode()
-
-
-def load_letter(text: str) -> Json:
-    """Return the content of a letter. Raises Damaged."""
-    with raise_damaged():
-        found = orjson.loads(text)
-    if not isinstance(found, dict):
-        raise Damaged("a letter is no object")
-    return found
 
 
 def dump_content(content: Content) -> list[object]:

@@ -13,9 +13,10 @@ from agent.messages import Thread
 from agent.stored_json import Damaged
 from bot.journey.fed_run import FedRun, KeptJob
 from bot.journey.feed import MOVED, SUSPENDED, Ended, RunFeed
-from bot.journey.feed_letters import WANTED, WANTING, Json, dump_letter, load_contents, load_job, load_letter, load_view
+from bot.journey.feed_letters import WANTED, WANTING, load_contents, load_job, load_view
 from bot.journey.feed_teller import WANTED_SECONDS
 from bot.service.background import run_forever
+from bot.service.letters import Json, dump_letter, load_letter
 from bot.storage.database import Database
 
 log = logging.getLogger(__name__)

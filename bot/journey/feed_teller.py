@@ -20,11 +20,10 @@ from bot.journey.feed_letters import (
     WANTING,
     dump_content,
     dump_job,
-    dump_letter,
     dump_view,
-    load_letter,
 )
 from bot.service.background import run_forever
+from bot.service.letters import dump_letter, load_letter
 from bot.storage.database import Database
 
 BATCH_SECONDS = 0.1  # in which blocks are gathered

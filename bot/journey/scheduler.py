@@ -198,9 +198,13 @@ class Scheduler:
                 )
             )
             if job:
-                log.warning("turn.alone run=%d attempt=%d deaths=%d", job.run, job.attempt, job.deaths_alone)
-                work = self._start_turn(job)
-                await asyncio.wait([work], timeout=alone_seconds(_doubled(job), suspects))
+                await self._run_alone(job, suspects)
+
+    async def _run_alone(self, job: ClaimedRun, suspects: int) -> None:
+        """Run one of so many suspects for some time, or to its end."""
+        log.warning("turn.alone run=%d attempt=%d deaths=%d", job.run, job.attempt, job.deaths_alone)
+        doubled = job.attempt - SUSPICIOUS_INTERRUPTIONS - 1
+        await asyncio.wait([self._start_turn(job)], timeout=alone_seconds(doubled, suspects))
 
     async def _try_suspect_beside(self) -> None:
         """Run what another process may have died of alone in this one, while others serve.
@@ -221,8 +225,7 @@ class Scheduler:
                 self._is_known = False
                 if works := self._turn_tasks():
                     await asyncio.wait(works, timeout=ALL_ALONE_SECONDS)
-                log.warning("turn.alone run=%d attempt=%d deaths=%d", job.run, job.attempt, job.deaths_alone)
-                await asyncio.wait([self._start_turn(job)], timeout=alone_seconds(_doubled(job), 1))
+                await self._run_alone(job, suspects=1)
         finally:
             self._has_suspects = False
 
@@ -351,10 +354,6 @@ def _claim_beside(execute: Execute, access: AccessPolicy, owner: str, now: float
     if job:
         replicas.enter(execute, owner, ReplicaState.STARTING)
     return job
-
-
-def _doubled(job: ClaimedRun) -> int:
-    return job.attempt - SUSPICIOUS_INTERRUPTIONS - 1
 
 
 def alone_seconds(doubled: int, suspects: int) -> float:

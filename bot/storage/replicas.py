@@ -114,9 +114,8 @@ def living(execute: Execute) -> list[ReplicaRow]:
 
 def living_with_leases(execute: Execute) -> list[tuple[ReplicaRow, float]]:
     """Return the processes that have a lease, and the seconds until it ends."""
-    rows = execute(f"SELECT id, until-{NOW} AS left FROM replicas", {})
-    seconds = {str(row["id"]): float(row["left"]) for row in rows}
-    return [(each, seconds[each.id]) for each in living(execute) if each.id in seconds]
+    [row] = execute(f"SELECT {NOW} AS now", {})
+    return [(each, each.until - row["now"]) for each in living(execute)]
 
 
 def note_digest(execute: Execute, id: str, digest: str) -> None:

@@ -1,4 +1,4 @@
-"""How the service reaches its cluster: as a pod of it, or by a kubeconfig.
+"""Say how the service reaches its cluster: as a pod of it, or by a kubeconfig.
 
 In a pod, the token is a file that the kubelet replaces before it expires, and the authority's certificate may be
 replaced, too, so both are read again and again. A kubeconfig may name a token, a client certificate, or a program that

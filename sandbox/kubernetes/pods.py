@@ -1,4 +1,4 @@
-"""What is known about the pods of sandboxes: one watch follows all of them.
+"""Keep what is known about the pods of sandboxes: one watch follows all of them.
 
 It says when a pod runs, and why one ended. A lost node cuts no connection, so only the watch notices it.
 """

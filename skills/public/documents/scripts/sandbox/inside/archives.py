@@ -1,4 +1,4 @@
-"""What readers of documents share: XML without entities, relations of parts, tables. Python 3.9+."""
+"""Read what documents have in common: XML without entities, relations of parts, tables. Python 3.9+."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ from sandbox.inside import search
 OPENAT2 = 437  # the same on every architecture
 BENEATH, NO_SYMLINKS, NO_XDEV = 8, 4, 1  # RESOLVE_… of openat2(2)
 CHUNK_BYTES = 1 << 20
+COPY_TRIES = 10  # of a file whose folder is replaced meanwhile
 DRAFT_SUFFIX = ".draft"  # of a file that is being written
 MAX_NAME_CHARS = 120  # of an upload's name
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
@@ -188,12 +189,13 @@ def append_file(root: Path, rel: str, data: bytes) -> None:
 def copy_in(root: Path, rel: str, source: BinaryIO) -> int:
     """Copy the rest of an open host file to `rel`, like `write_file`. Returns its bytes. Raises SandboxFileError."""
     start = source.tell()
-    try:
-        return _copy_once(root, rel, source)
-    except SandboxFileError as fault:
-        if not isinstance(fault.__cause__, FileNotFoundError):
-            raise
-    source.seek(start)  # the folder was replaced just then (`sandbox.disk.slots`)
+    for _ in range(COPY_TRIES - 1):
+        try:
+            return _copy_once(root, rel, source)
+        except SandboxFileError as fault:
+            if not isinstance(fault.__cause__, FileNotFoundError):
+                raise
+        source.seek(start)  # the folder was replaced just then (`sandbox.disk.slots`)
     return _copy_once(root, rel, source)
 
 

@@ -212,7 +212,7 @@ async def test_an_alert_above_a_mention_reaches_the_model(service: AllPlatforms)
         users = [[m for m in request.messages if m["role"] == "user"] for request in service.model.requests()]
         return [str(messages[-1]["content"]) for messages in users if messages]
 
-    await until(lambda: len(read()) >= 3, 30, "the requests")
+    await until(lambda: len(read()) >= 3, what="the requests")
     await service.quiet()
     [slack] = [text for text in read() if "alert-slack" in text]
     assert "Severity: critical" in slack
@@ -230,7 +230,7 @@ async def test_a_linked_message_that_slack_shows_while_the_turn_works_reaches_th
     ts = rig.server.send(f"<@{BOT}> " + escaped(ask(steps=steps, text="seen", delay_ms=1500, id="link")))
     await until(lambda: service.model.requests("link"), what="the first model call")
     rig.server.unfurl(ts, {"author_name": "Ann", "author_id": "U2", "text": "the port is 5433"})
-    await until(lambda: "the port is 5433" in str(service.model.requests()[-1].messages), 30, "the linked message")
+    await until(lambda: "the port is 5433" in str(service.model.requests()[-1].messages), what="the linked message")
     await service.quiet()
     assert service.rows("SELECT count(*) FROM runs") == [(1,)]
 
@@ -260,7 +260,7 @@ async def test_a_failing_platform_does_not_affect_the_others(service: AllPlatfor
     service.rigs["slack"].mutter(ask(text="later", id="s"))
     for name in ("telegram", "feishu"):
         service.rigs[name].mutter(ask(text=f"now {name}", id=f"n-{name}"))
-        await service.shows(name, f"now {name}", seconds=5)
+        await service.shows(name, f"now {name}")
 
 
 # Case 82 of docs/cases.md

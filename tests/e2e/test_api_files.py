@@ -103,7 +103,7 @@ async def test_a_file_can_be_downloaded_while_it_is_on_its_way(start: Start) -> 
             client, "/v1/threads/t/messages", {"text": ask(steps=[bash("echo 42 > /mnt/user-data/outputs/n.txt")])}
         )
         run = await finished_run(client, sent["id"])
-        await until(lambda: service.rows("SELECT 1 FROM web_files"), 30, "the row of the file")
+        await until(lambda: service.rows("SELECT 1 FROM web_files"), what="the row of the file")
         [file] = run["files"]
         assert (await download(client, file["url"]))[:2] == (200, b"42\n")
         (service.data / "web").unlink()

@@ -46,7 +46,7 @@ async def waiting_task(telegram: FakeTelegram, service: Service, chat: int = JAN
     """Have an agent in the background ask for an approval; return the message with the buttons."""
     mention = "@fawn_bot " if chat < 0 else ""
     telegram.send(f"{mention}{delegated(ask(steps=[{'calls': [write('a')]}], text='wrote it'), title)}", chat=chat)
-    shown = await telegram.wait(chat, APPROVAL, seconds=30)
+    shown = await telegram.wait(chat, APPROVAL)
     await service.quiet()
     return [each for each in telegram.visible(chat) if each.buttons and APPROVAL in each.text][-1] or shown
 
@@ -77,7 +77,7 @@ async def test_the_state_of_a_task_is_that_of_its_latest_run(
     service = await start(permissions=ASK)
     shown = await waiting_task(telegram, service)
     press(telegram, shown, "Approve")
-    await telegram.wait(JANE, "wrote it", seconds=20)
+    await telegram.wait(JANE, "wrote it")
     await service.quiet()
     telegram.send("/tasks")
     assert "1. ✅ “Look around”: done at" in (await telegram.wait(JANE, "Background tasks")).text
@@ -91,7 +91,7 @@ async def test_waiting_tasks_count_are_shown_and_end_with_a_stop(
     service = await start(permissions=ASK, tasks={"per_thread": 1})
     shown = await waiting_task(telegram, service, GROUP)
     telegram.send(f"@fawn_bot {delegated('x', 'Another one')}", chat=GROUP)
-    await until(lambda: "At most 1 background tasks" in str(model.requests()[-1].messages), 20, "the refusal")
+    await until(lambda: "At most 1 background tasks" in str(model.requests()[-1].messages), what="the refusal")
     await service.quiet()
     telegram.send("/status@fawn_bot", chat=GROUP)
     await telegram.wait(GROUP, "In the background: 1 (“Look around”)")
@@ -117,11 +117,11 @@ async def test_a_scheduled_run_that_waits_is_in_the_history_and_ends_with_its_sc
     await fire_and_answer(telegram, service, 1, "Approve")
     await fire_and_answer(telegram, service, 2, "Deny")
     telegram.send("/schedule history 1")
-    await until(lambda: said(telegram, JANE)[-1].count(": done (run") == 2, 20, "the history")
+    await until(lambda: said(telegram, JANE)[-1].count(": done (run") == 2, what="the history")
     telegram.send("/tasks")
-    await until(lambda: said(telegram, JANE)[-1].count("✅") == 2, 20, "the list")
+    await until(lambda: said(telegram, JANE)[-1].count("✅") == 2, what="the list")
     telegram.send("/schedule run 1")
-    await until(lambda: bool(service.rows("SELECT 1 FROM questions WHERE state='open'")), 30, "the approval")
+    await until(lambda: bool(service.rows("SELECT 1 FROM questions WHERE state='open'")), what="the approval")
     await service.quiet()
     last = [each for each in telegram.visible(JANE) if each.buttons and APPROVAL in each.text][-1]
     telegram.send("/schedule delete 1")
@@ -134,13 +134,13 @@ async def test_a_scheduled_run_that_waits_is_in_the_history_and_ends_with_its_sc
 async def fire_and_answer(telegram: FakeTelegram, service: Service, number: int, label: str) -> None:
     """Run the schedule, look at its history while the run asks, and press a button."""
     telegram.send("/schedule run 1")
-    await until(lambda: number in waiting(service), 30, "the approval")
+    await until(lambda: number in waiting(service), what="the approval")
     await service.quiet()
     shown = [each for each in telegram.visible(JANE) if each.buttons and APPROVAL in each.text]
     telegram.send("/schedule history 1")
-    await until(lambda: "it waits for an answer" in said(telegram, JANE)[-1], 20, "the history")
+    await until(lambda: "it waits for an answer" in said(telegram, JANE)[-1], what="the history")
     press(telegram, shown[-1], label)
-    await until(lambda: endings(telegram, "wrote it") == number, 30, "its end")
+    await until(lambda: endings(telegram, "wrote it") == number, what="its end")
     await service.quiet()
 
 
@@ -153,8 +153,8 @@ async def test_the_files_of_a_command_come_with_its_report(
 ) -> None:
     service = await start()
     telegram.send(command(f"echo 1 > {OUT}/one.csv; ln -s /etc/passwd {OUT}/link"))
-    report = await telegram.wait(JANE, "Background task 1 is done", seconds=30)
-    await until(lambda: files(telegram) == ["one.csv"], 20, "the file")
+    report = await telegram.wait(JANE, "Background task 1 is done")
+    await until(lambda: files(telegram) == ["one.csv"], what="the file")
     assert "Not sent: link (is a link" in report.text
     await service.quiet()
     telegram.send(ask(steps=[{"calls": [{"name": "bash", "args": {"command": "true"}}]}], text="looked"))
@@ -173,13 +173,13 @@ async def test_the_files_of_a_command_that_ends_beside_a_turn_come_after_it(
     await telegram.wait(JANE, "started")
     await service.quiet()
     telegram.send(ask(text="talked", delay_ms=6000))
-    await until(lambda: bool(service.rows("SELECT 1 FROM runs WHERE state='running'")), 20, "the turn")
+    await until(lambda: bool(service.rows("SELECT 1 FROM runs WHERE state='running'")), what="the turn")
     (service.folder_of() / "uploads").mkdir(exist_ok=True)
     (service.folder_of() / "uploads" / "go").touch()
-    await telegram.wait(JANE, "Background task 1 is done", seconds=30)
+    await telegram.wait(JANE, "Background task 1 is done")
     assert files(telegram) == []
-    await telegram.wait(JANE, "talked", seconds=30)
-    await until(lambda: files(telegram) == ["one.csv"], 20, "the file")
+    await telegram.wait(JANE, "talked")
+    await until(lambda: files(telegram) == ["one.csv"], what="the file")
     await service.quiet()
     assert files(telegram) == ["one.csv"]
 
@@ -190,8 +190,8 @@ async def test_the_files_of_a_lost_command_are_not_forgotten(
     service = await start()
     telegram.send(command(f"echo 1 > {OUT}/one.csv; sleep 600"))
     await telegram.wait(JANE, "started")
-    await until(lambda: [*service.data.glob("threads/*/outputs/one.csv")], 20, "the file")
+    await until(lambda: [*service.data.glob("threads/*/outputs/one.csv")], what="the file")
     await service.quiet()
     await service.restart()
-    await telegram.wait(JANE, "Background task 1 was lost", seconds=30)
-    await until(lambda: files(telegram) == ["one.csv"], 20, "the file")
+    await telegram.wait(JANE, "Background task 1 was lost")
+    await until(lambda: files(telegram) == ["one.csv"], what="the file")

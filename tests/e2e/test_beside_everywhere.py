@@ -24,7 +24,7 @@ async def test_every_post_beside_a_thread_says_what_it_is(tmp_path: Path, name: 
         await talk.service.quiet()
         assert rig.pinged(TOPIC)
         talk.press("Asia")
-        await until(lambda: any("🔧 Task 1" in each and "It is large" in each for each in talk.visible()), 30)
+        await until(lambda: any("🔧 Task 1" in each and "It is large" in each for each in talk.visible()))
         talk.say("!task 1")
         await talk.shows("1. ✅ “market”: done at")
 
@@ -54,7 +54,7 @@ async def test_a_waiting_task_is_cancelled_on_every_platform(tmp_path: Path, nam
         await talk.service.quiet()
         talk.say("!task 1 cancel")
         await talk.shows("Task 1 is cancelled.")
-        await until(lambda: "Approve" not in talk.offers(), 30, "the end of its buttons")
+        await until(lambda: "Approve" not in talk.offers(), what="the end of its buttons")
         assert talk.service.rows("SELECT state FROM questions") == [("closed",)]
         talk.say(ask(text="and on"))
         await talk.shows("and on")

@@ -39,7 +39,7 @@ async def test_a_call_that_kill_9_interrupts_counts_with_its_input_once(
     assert (person, output, cost, is_open) == (f"telegram:{JANE}", 0, tokens, 1)
     assert tokens > 1000, "prompt and tools"
     await service.restart()
-    await telegram.wait(JANE, "the answer", seconds=15)
+    await telegram.wait(JANE, "the answer")
     await service.quiet()
     first, second = spent(service)
     assert first == (person, tokens, 0, tokens, 0), "what the dead process had sent"
@@ -59,7 +59,7 @@ async def test_a_stopped_or_cut_answer_costs_what_came(telegram: FakeTelegram, m
     await telegram.wait(JANE, "Stopped.")
     await service.quiet()
     telegram.send(ask(tokens=800, word="cut", tok_ms=1, cut_at=600))
-    await telegram.wait(JANE, "cut799", seconds=20)
+    await telegram.wait(JANE, "cut799")
     await service.quiet()
     assert len(spent(service)) == 3, "stopped, cut, and the second try"
     for _, tokens, output, cost, is_open in spent(service):
@@ -91,7 +91,7 @@ async def test_kill_9_again_and_again_never_makes_a_budget_last_longer(
     service = await start(**priced(model, budgets=budgets, limits={"attempts": 50}))
     telegram.send(ask(text="never", delay_ms=60_000))
     for attempt in range(1, 50):
-        await until(lambda: len(model.requests()) >= attempt or "used up" in str(said(telegram)), 15, "a call")  # noqa: B023 — awaited in the round
+        await until(lambda: len(model.requests()) >= attempt or "used up" in str(said(telegram)), what="a call")  # noqa: B023 — awaited in the round
         if "used up" in str(said(telegram)):
             break
         await service.restart()
@@ -123,7 +123,7 @@ async def test_32_turns_with_sub_agents_pass_a_budget_by_one_call_at_most(
 
         steps = [{"calls": [task(number) for number in range(3)]}]
         telegram.send(ask(steps=steps, tokens=100, word="都完成了", id=str(person)), chat=1000 + person)
-    await until(lambda: len(model.requests()) >= 12, 30, "the first calls")
+    await until(lambda: len(model.requests()) >= 12, what="the first calls")
     await service.restart()
 
     def is_over() -> bool:
@@ -268,7 +268,7 @@ async def test_one_person_with_many_threads_does_not_starve_another(
     service = await start(**priced(model, limits={"live_turns": 2, "flood_messages": 1000}))
     for number in range(22):
         telegram.send(ask(text=f"jane {number}", delay_ms=400), topic=number + 10)
-    await until(lambda: len(service.rows("SELECT 1 FROM conversations WHERE pending>0")) >= 15, 20, "a queue")
+    await until(lambda: len(service.rows("SELECT 1 FROM conversations WHERE pending>0")) >= 15, what="a queue")
     telegram.send(ask(text="bob is served"), chat=77)
     await telegram.wait(77, "bob is served")
     waiting = service.rows("SELECT count(*) FROM conversations WHERE pending>0")[0][0]
@@ -284,7 +284,7 @@ async def test_background_work_over_budget_is_skipped(telegram: FakeTelegram, mo
     telegram.send("I always want my reports as spreadsheets, never as documents")
     await telegram.wait(JANE, "More than 80 %")
     await service.quiet()
-    await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind IN ('title', 'memory')"), 20, "the jobs")
+    await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind IN ('title', 'memory')"), what="the jobs")
     assert service.rows("SELECT title FROM conversations") == [
         ("I always want my reports as spreadsheets, never as documents",)
     ]

@@ -42,7 +42,7 @@ async def test_killed_after_the_acknowledgement_before_the_model(
     await service.kill()
     before = time.monotonic()
     await service.start()
-    await until(lambda: [r for r in model.requests() if r.at > before], 10, "a new model call")
+    await until(lambda: [r for r in model.requests() if r.at > before], what="a new model call")
     await telegram.wait(JANE, "the answer")
     await service.quiet()
     assert said(telegram, JANE) == ["the answer"]
@@ -70,7 +70,7 @@ async def test_killed_during_20_streaming_replies(telegram: FakeTelegram, start:
     await asyncio.gather(*(telegram.wait(chat, f"c{chat}-0") for chat in chats))
     await until(lambda: service.rows("SELECT count(*) FROM posts WHERE sent=1") == [(20,)], what="all message ids")
     await service.restart()
-    await asyncio.gather(*(telegram.wait(chat, f"c{chat}-59", seconds=30) for chat in chats))
+    await asyncio.gather(*(telegram.wait(chat, f"c{chat}-59") for chat in chats))
     await service.quiet()
     for chat in chats:
         assert said(telegram, chat) == [" ".join(f"c{chat}-{n}" for n in range(60))]
@@ -83,10 +83,10 @@ async def test_a_finished_tool_call_does_not_run_again(telegram: FakeTelegram, m
     service = await start()
     steps = [bash("echo once >> /mnt/user-data/workspace/effects")]
     telegram.send(ask(steps=steps, text="all done", delay_ms=1500))
-    await until(lambda: len(model.requests()) == 2, 15, "the model call after the tool")
+    await until(lambda: len(model.requests()) == 2, what="the model call after the tool")
     await until(lambda: service.rows("SELECT 1 FROM posts WHERE sent=1"), what="the stored message id")
     await service.restart()
-    await telegram.wait(JANE, "all done", seconds=15)
+    await telegram.wait(JANE, "all done")
     await service.quiet()
     assert (service.folder_of() / "workspace" / "effects").read_text() == "once\n"
     assert said(telegram, JANE) == ["all done"]
@@ -101,10 +101,10 @@ async def test_killed_during_a_tool_call_the_model_learns_that_the_outcome_is_un
     service = await start()
     steps = [bash("echo begun >> /mnt/user-data/workspace/effects; sleep 4")]
     telegram.send(ask(steps=steps, text="looked at it"))
-    await until(lambda: list(service.data.glob("threads/*/workspace/effects")), 15, "the tool's start")
+    await until(lambda: list(service.data.glob("threads/*/workspace/effects")), what="the tool's start")
     await until(lambda: service.rows("SELECT 1 FROM posts WHERE sent=1"), what="the stored message id")
     await service.restart()
-    await telegram.wait(JANE, "looked at it", seconds=15)
+    await telegram.wait(JANE, "looked at it")
     await service.quiet()
     assert (service.folder_of() / "workspace" / "effects").read_text() == "begun\n"
     results = [message["content"] for message in model.requests()[-1].messages if message["role"] == "tool"]
@@ -118,7 +118,7 @@ async def test_killed_after_the_outbox_write_before_the_platform(telegram: FakeT
     telegram.fault("slow", "sendMessage", seconds=30, contains="the last word")
     telegram.fault("slow", "editMessageText", seconds=30, contains="the last word")
     telegram.send(ask(text="this is the last word"))
-    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE kind='reply'"), 10, "the outbox row")
+    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE kind='reply'"), what="the outbox row")
     await service.kill()
     telegram.clear_faults()
     await service.start()
@@ -151,12 +151,12 @@ async def test_three_crashes_of_one_run_end_in_one_failure_reply(
     telegram.send(ask(text="never", delay_ms=60_000))
 
     async def attempts(count: int) -> None:
-        await until(lambda: len(model.requests()) == count, 15, f"attempt {count}")
+        await until(lambda: len(model.requests()) == count, what=f"attempt {count}")
 
     for attempt in range(1, 4):
         await attempts(attempt)
         await service.restart()
-    await telegram.wait(JANE, "interrupted 3 times", seconds=15)
+    await telegram.wait(JANE, "interrupted 3 times")
     await service.quiet()
     assert len(said(telegram, JANE)) == 1
     telegram.send(ask(text="the thread goes on"))
@@ -198,7 +198,7 @@ async def test_what_kills_the_process_is_given_up_and_nothing_else(
         for chat in later if deaths == 2 else ():
             telegram.send(ask(text=f"answer {chat}"), chat=chat)
         await service.start()
-    await asyncio.gather(*(telegram.wait(chat, f"answer {chat}", seconds=30) for chat in (*innocent, *later)))
+    await asyncio.gather(*(telegram.wait(chat, f"answer {chat}") for chat in (*innocent, *later)))
     await service.quiet(30)
     assert deaths == 4, "two among others, two alone"
     assert [text for chat in (*innocent, *later) for text in said(telegram, chat) if "gave up" in text] == []
@@ -216,7 +216,7 @@ async def test_killed_between_two_messages_of_an_album(telegram: FakeTelegram, m
     telegram.send_photo(b"second", album=album)
     telegram.send_photo(b"third", album=album)
     await service.start()
-    await telegram.wait(JANE, "three photos", seconds=15)
+    await telegram.wait(JANE, "three photos")
     await service.quiet()
     assert len(model.requests()) == 1
     assert len(list((service.folder_of() / "uploads").iterdir())) == 3
@@ -237,7 +237,7 @@ async def test_resumed_within_three_seconds_of_a_restart(
     service.forked = False  # this includes loading
     await service.start()
     listening = time.monotonic()
-    await until(lambda: len(model.requests()) == 2, 15, "the resumed model call")
+    await until(lambda: len(model.requests()) == 2, what="the resumed model call")
     assert model.requests()[1].at - listening < max(3.0, 2 * loading)
 
 

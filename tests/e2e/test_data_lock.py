@@ -58,7 +58,7 @@ async def begin_ask_alone(service: Service, model: FakeModel, text: str) -> Aske
     """Begin `fawn ask` without a service, and wait until the model is asked."""
     calls = len(model.requests())
     asked = await begin_ask(service, text)
-    await until(lambda: len(model.requests()) > calls, 30, "the model's call")
+    await until(lambda: len(model.requests()) > calls, what="the model's call")
     return asked
 
 
@@ -67,14 +67,14 @@ async def begin_service(service: Service, *, waits: bool = False) -> None:
     polls = service.telegram.poll_count()
     await service.spawn("run", "--config", "config.yaml")
     if waits:
-        await until(lambda: WAITS in service.log(), 30, "a service that waits")
+        await until(lambda: WAITS in service.log(), what="a service that waits")
     else:
-        await until(lambda: service.telegram.poll_count() > polls, 30, "the first getUpdates")
+        await until(lambda: service.telegram.poll_count() > polls, what="the first getUpdates")
 
 
 async def listens(service: Service) -> None:
     polls = service.telegram.poll_count()
-    await until(lambda: service.telegram.poll_count() > polls, 30, "getUpdates")
+    await until(lambda: service.telegram.poll_count() > polls, what="getUpdates")
     assert service.process
     assert service.process.returncode is None, service.log()
 
@@ -91,7 +91,7 @@ async def test_a_service_that_starts_beside_an_ask_goes_on_with_its_turn(
         assert (await asked.ended(), asked.out()) == (0, "at last"), asked.errors()
         assert service.rows("SELECT count(*) FROM inbox") == [(1,)]
         telegram.send(ask(text="from a chat"))
-        await telegram.wait(JANE, "from a chat", seconds=30)
+        await telegram.wait(JANE, "from a chat")
     finally:
         await service.kill()
 

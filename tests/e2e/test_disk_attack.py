@@ -45,7 +45,7 @@ async def answered(service: Service, telegram: FakeTelegram, seconds: float) -> 
         word = f"answer {len(waited)}"
         begun = time.monotonic()
         telegram.send(ask(text=word), chat=BOB)
-        await telegram.wait(BOB, word, seconds=30)
+        await telegram.wait(BOB, word)
         waited.append(time.monotonic() - begun)
     return waited
 
@@ -56,11 +56,11 @@ async def test_a_disk_filled_by_one_conversation_is_freed_and_others_are_answere
 ) -> None:
     service = await start(sandbox=sandbox)
     telegram.send(ask(text="hello"), chat=BOB)
-    await telegram.wait(BOB, "hello", seconds=20)
+    await telegram.wait(BOB, "hello")
     telegram.send(ask(steps=[bash(attack, timeout=60)], text="I am done"))
     waited = await answered(service, telegram, 8)
     print("waited", [round(each, 2) for each in waited])
-    await telegram.wait(JANE, "I am done", seconds=30)
+    await telegram.wait(JANE, "I am done")
     await service.quiet()
     told = str([request.messages for request in model.requests()])
     assert "The sandbox was stopped with all its processes" in told

@@ -49,15 +49,15 @@ async def test_killed_during_a_command_the_next_turn_gets_a_new_container(
     service = await start(sandbox=DOCKER)
     noise = f"echo begun >> {WORK}/log; (setsid sleep 7202 &); while :; do echo noise; sleep 0.01; done"
     telegram.send(ask(steps=[bash("sleep 7201 &"), bash(noise)], text="looked at it"))
-    await until(lambda: list(service.data.glob("threads/*/workspace/log")), 20, "the command")
+    await until(lambda: list(service.data.glob("threads/*/workspace/log")), what="the command")
     (old,) = await theirs(engine, tmp_path)
     await service.kill()
     await service.start()
-    await telegram.wait(JANE, "looked at it", seconds=20)
+    await telegram.wait(JANE, "looked at it")
     assert "outcome" in results(model)[-1]
     left = "grep -lsz '720[12]' /proc/[0-9]*/cmdline; echo end"
     telegram.send(ask(steps=[bash(f"cat {WORK}/log; {left}")], text="there"))
-    await telegram.wait(JANE, "there", seconds=20)
+    await telegram.wait(JANE, "there")
     await service.quiet()
     assert results(model)[-1] == "begun\nend"
     (new,) = await theirs(engine, tmp_path)
@@ -75,16 +75,16 @@ async def test_turns_survive_a_restart_of_the_engine(
     service = await start(sandbox={**DOCKER, "docker_host": front.host})
     steps = [bash(f"echo kept > {WORK}/kept; sleep 600"), bash("echo again")]
     telegram.send(ask(steps=steps, text="could not"))
-    await until(lambda: list(service.data.glob("threads/*/workspace/kept")), 20, "the command")
+    await until(lambda: list(service.data.glob("threads/*/workspace/kept")), what="the command")
     await front.stop()
-    await telegram.wait(JANE, "could not", seconds=20)
+    await telegram.wait(JANE, "could not")
     first, second = results(model)
     assert "The Docker engine stopped" in first
     assert "no Docker engine here" in second
     assert str(tmp_path) not in first + second
     await front.start()
     telegram.send(ask(steps=[bash(f"cat {WORK}/kept")], text="went on"))
-    await telegram.wait(JANE, "went on", seconds=20)
+    await telegram.wait(JANE, "went on")
     await service.quiet()
     assert "kept" in results(model)[-1]
     await service.stop()
@@ -98,9 +98,9 @@ async def test_log_check_and_status_report_the_sandbox_in_the_same_sentence(
     service = await start(sandbox=DOCKER, channels=operated)
     bounds = "without network, 4096 MB of files each (measured)"
     sentence = f"Docker, one isolated container of {IMAGE} per conversation, {bounds}."
-    await until(lambda: sentence in service.log(), 20, "the line in the log")
+    await until(lambda: sentence in service.log(), what="the line in the log")
     telegram.send("/status")
-    await telegram.wait(JANE, sentence, seconds=20)
+    await telegram.wait(JANE, sentence)
     code, shown = await service.fawn("check")
     assert sentence in shown, (code, shown)
 

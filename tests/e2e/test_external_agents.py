@@ -58,7 +58,7 @@ async def question(telegram: FakeTelegram, path: str) -> Shown:
     def found() -> list[Shown]:
         return [each for each in telegram.visible(JANE) if each.buttons and f'"{path}"' in each.text]
 
-    await until(lambda: bool(found()), 30, "the question of the agent")
+    await until(lambda: bool(found()), what="the question of the agent")
     return found()[0]
 
 
@@ -115,7 +115,7 @@ async def test_a_stop_ends_an_agent_that_waits_for_a_person(
     telegram.send("/stop")
     await telegram.wait(JANE, "Stopped")
     await service.quiet()
-    await until(lambda: not any(each.buttons for each in telegram.visible(JANE)), 20, "the end of the buttons")
+    await until(lambda: not any(each.buttons for each in telegram.visible(JANE)), what="the end of the buttons")
     telegram.send("hello again")
     await telegram.wait(JANE, "hello again")
     await service.quiet()
@@ -144,7 +144,7 @@ async def test_what_an_agent_says_it_cost_is_charged_and_a_used_up_budget_starts
     use = {"use": "langchain_openai:ChatOpenAI", "base_url": f"{model.base_url}/v1", "api_key": "$OPENAI_API_KEY"}
     models = [{"name": "main", "model": "any", "price": {"input": 1, "output": 2}, **use}]
     service = await begin(telegram, start, "", budgets=budgets, models=models)
-    await telegram.wait(JANE, "Your budget of $0.30 a day is used up", seconds=30)
+    await telegram.wait(JANE, "Your budget of $0.30 a day is used up")
     await service.quiet()
     rows = service.rows("SELECT model, input, output, cost, price, open FROM usage WHERE kind='external'")
     assert rows == [("coder", 800, 150, 300_000, "agent", 0)]

@@ -44,7 +44,7 @@ async def test_a_permanent_refusal_is_reported_once(telegram: FakeTelegram, star
     )
     telegram.fault("error", "editMessageText", code=400, description="Bad Request: nope", times=-1, contains="poison")
     telegram.send(ask(text="poison pill"))
-    await telegram.wait(JANE, "can't post it here", seconds=15)
+    await telegram.wait(JANE, "can't post it here")
     telegram.send(ask(text="the lane goes on"))
     await telegram.wait(JANE, "the lane goes on")
     await service.quiet()
@@ -66,7 +66,7 @@ async def test_a_dropped_connection_causes_no_unmarked_duplicate(
     service = await start()
     telegram.fault("drop", "sendMessage", after=after)
     telegram.send(ask(text="said once"))
-    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE state=2"), 20, "the delivery")
+    await until(lambda: service.rows("SELECT 1 FROM outbox WHERE state=2"), what="the delivery")
     texts = said(telegram, JANE)
     assert REPEAT.sub("", texts[-1]) == "said once"
     assert len(texts) <= 2
@@ -80,7 +80,7 @@ async def test_a_hanging_poll_makes_the_channel_unready_until_it_recovers(telegr
     service = await start(channels={"telegram": {"poll_seconds": 1}})
     telegram.fault("hang", "getUpdates", times=1)
     telegram.send("hello while silent")
-    await telegram.wait(JANE, "hello while silent", seconds=40)
+    await telegram.wait(JANE, "hello while silent")
     assert (await service.fawn("status"))[0] == 0
 
 
@@ -89,7 +89,7 @@ async def test_messages_are_answered_after_an_outage_of_the_api(telegram: FakeTe
     service = await start()
     telegram.fault("error", "*", code=502, times=6)
     telegram.send(ask(text="after the outage"))
-    await telegram.wait(JANE, "after the outage", seconds=30)
+    await telegram.wait(JANE, "after the outage")
     await service.quiet(30)
     assert said(telegram, JANE) == ["after the outage"]
 
@@ -110,7 +110,7 @@ async def test_a_failing_model_call_is_retried_with_a_visible_notice(
     service = await start()
     telegram.send(ask(text="fine in the end", errors=errors))
     await telegram.wait(JANE, "again")  # the notice
-    await telegram.wait(JANE, "fine in the end", seconds=40)
+    await telegram.wait(JANE, "fine in the end")
     await service.quiet()
     assert said(telegram, JANE) == ["fine in the end"]
     assert len(model.requests()) == len(errors) + 1
@@ -120,7 +120,7 @@ async def test_a_failing_model_call_is_retried_with_a_visible_notice(
 async def test_a_truncated_model_stream_is_answered_once(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(tokens=30, tok_ms=20, abort_at=15))
-    await telegram.wait(JANE, "w29", seconds=30)
+    await telegram.wait(JANE, "w29")
     await service.quiet()
     assert said(telegram, JANE) == [" ".join(f"w{n}" for n in range(30))]
 
@@ -183,11 +183,11 @@ async def test_with_a_locked_database_nothing_is_acknowledged_and_the_user_is_no
     holder = sqlite3.connect(service.data / "fawn.db", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     telegram.send(ask(text="stored in the end"))
-    await until(lambda: said(telegram, JANE), 30, "the word about it")
+    await until(lambda: said(telegram, JANE), what="the word about it")
     assert telegram.waiting() == 1, "not acknowledged"
     holder.execute("ROLLBACK")
     holder.close()
-    await telegram.wait(JANE, "stored in the end", seconds=30)
+    await telegram.wait(JANE, "stored in the end")
     await service.quiet()
     assert len(said(telegram, JANE)) == 2
 
@@ -215,10 +215,10 @@ async def test_with_a_full_disk_nothing_is_acknowledged_or_lost(telegram: FakeTe
         ballast = service.data / "ballast"
         fill(ballast)
         telegram.send(ask(text="stored at last"))
-        await until(lambda: said(telegram, JANE), 30, "the word about it")
+        await until(lambda: said(telegram, JANE), what="the word about it")
         assert telegram.waiting() == 1
         ballast.unlink()
-        await telegram.wait(JANE, "stored at last", seconds=40)
+        await telegram.wait(JANE, "stored at last")
         assert await service.stop() == 0
     finally:
         await service.kill()
@@ -260,7 +260,7 @@ async def test_messages_sent_during_downtime_are_each_answered_once(
         telegram.send(ask(text=f"away {chat}"), chat=chat)
     await service.start()
     for chat in (500, 501, 502):
-        await telegram.wait(chat, f"away {chat}", seconds=20)
+        await telegram.wait(chat, f"away {chat}")
     await service.quiet()
     assert said(telegram, 500) == ["before", "away 500"]
     assert said(telegram, 501) == ["away 501"]
@@ -280,11 +280,11 @@ async def test_a_sandbox_that_dies_during_a_command_is_replaced(
         bash("cat /mnt/user-data/workspace/kept"),
     ]
     telegram.send(ask(steps=steps, text="went on"))
-    await until(lambda: list(service.data.glob("threads/*/workspace/ready")), 15, "the command")
+    await until(lambda: list(service.data.glob("threads/*/workspace/ready")), what="the command")
     assert service.process
     for pid in children(service.process.pid):
         os.kill(pid, 9)
-    await telegram.wait(JANE, "went on", seconds=20)
+    await telegram.wait(JANE, "went on")
     results = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "tool"]
     assert "kept" in results[-1]
     await service.quiet()

@@ -25,7 +25,7 @@ async def test_a_document_reaches_the_sandbox_and_an_output_is_sent(
     service = await start()
     command = f"tr a-z A-Z < /mnt/user-data/uploads/notes.csv > {OUT}/loud.csv"
     telegram.send_document("notes.csv", b"a,b\n1,2\n", caption=ask(steps=[bash(command)], text="made it loud"))
-    await telegram.wait(JANE, "made it loud", seconds=15)
+    await telegram.wait(JANE, "made it loud")
     await service.quiet()
     sent = [shown for shown in telegram.visible(JANE) if shown.by_bot and shown.file]
     assert [(shown.file_name, shown.file) for shown in sent] == [("loud.csv", b"A,B\n1,2\n")]
@@ -93,7 +93,7 @@ async def test_only_regular_files_of_outputs_are_presented(
         {"calls": [{"name": "present_files", "args": {"files": paths}}]},
     ]
     telegram.send(ask(steps=steps, text="here they are"))
-    await telegram.wait(JANE, "here they are", seconds=15)
+    await telegram.wait(JANE, "here they are")
     await service.quiet()
     assert files(telegram) == ["b.csv", "a.csv"]
     captions = [shown.text.rpartition(": ")[2] for shown in telegram.visible(JANE) if shown.by_bot and shown.file]
@@ -106,16 +106,16 @@ async def test_only_regular_files_of_outputs_are_presented(
 async def test_an_output_is_sent_once_and_again_after_a_change(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(steps=[bash(f"echo 1 > {OUT}/a.csv; echo 1 > {OUT}/b.csv")], text="two files"))
-    await telegram.wait(JANE, "two files", seconds=15)
+    await telegram.wait(JANE, "two files")
     await service.quiet()
     assert files(telegram) == ["a.csv", "b.csv"]
     telegram.send(ask(steps=[bash("ls")], text="nothing new"))
-    await telegram.wait(JANE, "nothing new", seconds=15)
+    await telegram.wait(JANE, "nothing new")
     await service.quiet()
     assert files(telegram) == ["a.csv", "b.csv"]
     present = {"calls": [{"name": "present_files", "args": {"files": [{"path": f"{OUT}/b.csv"}]}}]}
     telegram.send(ask(steps=[bash(f"echo 2 > {OUT}/a.csv"), present], text="one changed"))
-    await telegram.wait(JANE, "one changed", seconds=15)
+    await telegram.wait(JANE, "one changed")
     await service.quiet()
     assert files(telegram) == ["a.csv", "b.csv", "a.csv"]
 
@@ -130,7 +130,7 @@ async def test_irregular_outputs_are_not_sent_and_are_reported(telegram: FakeTel
         ' echo x > "$(printf "a\\nb")"; echo fine > fine.txt'
     )
     telegram.send(ask(steps=[bash(command)], text="left strange things"))
-    shown = await telegram.wait(JANE, "left strange things", seconds=15)
+    shown = await telegram.wait(JANE, "left strange things")
     await service.quiet()
     assert files(telegram) == ["fine.txt"]
     shown = next(message for message in telegram.visible(JANE) if "left strange things" in message.text)
@@ -153,7 +153,7 @@ async def test_when_one_upload_fails_the_other_is_sent_and_the_failure_is_report
         {"calls": [{"name": "present_files", "args": {"files": [{"path": f"{OUT}/bad.csv", "caption": "bad"}]}}]},
     ]
     telegram.send(ask(steps=steps, text="two files"))
-    await telegram.wait(JANE, "could not send bad.csv", seconds=15)
+    await telegram.wait(JANE, "could not send bad.csv")
     await service.quiet()
     assert files(telegram) == ["good.csv"]
 
@@ -164,7 +164,7 @@ async def test_files_are_sent_after_a_delayed_text(telegram: FakeTelegram, start
     telegram.send(ask(steps=[bash(f"echo 1 > {OUT}/a.csv")], text="the words first", id="42"))
     telegram.fault("error", "editMessageText", code=502, times=3)
     telegram.fault("error", "sendMessage", code=502, times=3)
-    await telegram.wait(JANE, "the words first", seconds=30)
+    await telegram.wait(JANE, "the words first")
     await service.quiet(40)
     assert said(telegram, JANE) == ["the words first", "a.csv"]
 
@@ -178,9 +178,9 @@ async def test_a_crash_keeps_the_order_and_captions_of_files(telegram: FakeTeleg
         bash("sleep 3"),
     ]
     telegram.send(ask(steps=steps, text="here they are"))
-    await telegram.wait(JANE, "sleep 3", seconds=15)
+    await telegram.wait(JANE, "sleep 3")
     await service.restart()
-    await telegram.wait(JANE, "here they are", seconds=15)
+    await telegram.wait(JANE, "here they are")
     await service.quiet()
     assert [*dict.fromkeys(files(telegram))] == ["b.csv", "a.csv"]
     captions = [shown.text.rpartition(": ")[2] for shown in telegram.visible(JANE) if shown.by_bot and shown.file]
@@ -194,7 +194,7 @@ async def test_without_a_sandbox_nothing_is_run_and_no_document_is_parsed(
     service = await start(sandbox={"provider": "none"})
     read = {"calls": [{"name": "read_file", "args": {"path": "/mnt/user-data/uploads/notes.ods"}}]}
     telegram.send_document("notes.ods", b"PK\x03\x04 nothing", caption=ask(steps=[read], text="read it"))
-    await telegram.wait(JANE, "read it", seconds=15)
+    await telegram.wait(JANE, "read it")
     await service.quiet()
     request = model.requests()[-1]
     offered = {tool["function"]["name"] for tool in request.tools}

@@ -49,10 +49,10 @@ async def test_a_service_is_killed_during_its_turns_and_the_other_one_ends_them_
     await killed.kill()
     began = time.monotonic()
     taken = "SELECT split_part(conversation, '/', 1) FROM runs WHERE attempt=2 ORDER BY 1"
-    await until(lambda: pair.rows(taken) == held, 30, "the next attempts")
+    await until(lambda: pair.rows(taken) == held, what="the next attempts")
     assert time.monotonic() - began <= LEASE_SECONDS + 3
     for name in PLATFORMS:
-        [shown] = await pair.shows(name, f"{name}-79", seconds=30)
+        [shown] = await pair.shows(name, f"{name}-79")
         assert shown.count(f"{name}-0 ") == 1
     await pair.quiet()
     assert pair.rows("SELECT count(*) FROM posts WHERE sent=1") == posted

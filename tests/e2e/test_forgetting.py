@@ -38,7 +38,7 @@ def picture() -> bytes:
     return file.getvalue()
 
 
-async def forget(telegram: FakeTelegram, service: Service, *, seconds: float = 40) -> None:
+async def forget(telegram: FakeTelegram, service: Service, *, seconds: float = 60) -> None:
     telegram.send("/forget me")
     shown = await telegram.wait(JANE, "Shall I forget you?")
     telegram.click(shown.buttons[0][1], shown.id)
@@ -66,12 +66,12 @@ async def plant_more(telegram: FakeTelegram, service: Service) -> None:
     await service.quiet()
     long = bash("for i in $(seq 9000); do echo fuchsia $i; done")
     telegram.send(f"@fawn_bot {ask(steps=[long], text='that was long')}", chat=GROUP, user=JANE)
-    await telegram.wait(GROUP, "that was long", seconds=30)
+    await telegram.wait(GROUP, "that was long")
     await service.quiet()
     write = {"name": "write_file", "args": {"path": "/mnt/user-data/outputs/oleander.txt", "content": "oleander"}}
     telegram.fault("error", "sendDocument", code=400, times=-1, description="Bad Request: FILE_REFUSED")
     telegram.send(ask(steps=[{"calls": [write]}], text="my file"))
-    await until(lambda: service.rows("SELECT 1 FROM transcript WHERE text='my file'"), 40, "the end of the run")
+    await until(lambda: service.rows("SELECT 1 FROM transcript WHERE text='my file'"), what="the end of the run")
     before = telegram.send("a kestrell")
     telegram.edit("a kestrel", before["message_id"])
     await service.quiet()
@@ -94,8 +94,8 @@ async def plant_more(telegram: FakeTelegram, service: Service) -> None:
     telegram.send(ask(errors=[400], text="meerkat"))
     await service.quiet()
     telegram.send("/export me")
-    await until(lambda: [*service.data.glob("spool/export-*")], 30, "the export")
-    await until(lambda: not service.rows("SELECT 1 FROM outbox WHERE state IN (0, 1)"), 30, "the refusal")
+    await until(lambda: [*service.data.glob("spool/export-*")], what="the export")
+    await until(lambda: not service.rows("SELECT 1 FROM outbox WHERE state IN (0, 1)"), what="the refusal")
     telegram.send(f"@fawn_bot rosella {'x' * 50}", chat=GROUP, user=JANE)
     await telegram.wait(GROUP, "rosella")
     await service.quiet()
@@ -145,7 +145,7 @@ async def test_the_name_in_the_question_about_a_stranger_is_gone(
     assert "ocelotta" in found_in(service.data, ("ocelotta",))
     code, text = await service.fawn("forget", "telegram", str(STRANGER), "--yes")
     assert code == 0, text
-    await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='forget_person'"), 30, "the end of the job")
+    await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='forget_person'"), what="the end of the job")
     await service.stop()
     assert found_in(service.data, ("ocelotta",)) == {}
 
@@ -175,13 +175,13 @@ async def test_what_others_wrote_to_a_schedule_in_a_group_is_theirs(
 ) -> None:
     service = await start(**SETTINGS)
     press(telegram, await propose(telegram, GROUP, at=soon(3)), chat=GROUP)
-    posted = await telegram.wait(GROUP, "You said: ", seconds=30)
+    posted = await telegram.wait(GROUP, "You said: ")
     await service.quiet()
     telegram.send("tangerines for Eve", chat=GROUP, user=EVE, reply_to=posted.id)
     await telegram.wait(GROUP, "tangerines for Eve")
     await service.quiet()
     telegram.send("/export me")
-    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], 30, "the file")
+    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], what="the file")
     [shown] = [each for each in telegram.visible(JANE) if each.file_name == "my-data.jsonl"]
     assert shown.file is not None
     assert "tangerines" not in json.dumps(lines_of(shown.file))
@@ -198,14 +198,14 @@ async def test_a_schedule_that_moves_to_other_readers_begins_a_new_conversation(
     press(telegram, await propose(telegram, what="my zeppelin", every_minutes=600))
     await telegram.wait(JANE, "Schedule 1 is active.")
     telegram.send("/schedule run 1")
-    await until(lambda: service.rows("SELECT 1 FROM transcript WHERE conversation='schedule:1'"), 30, "a private run")
+    await until(lambda: service.rows("SELECT 1 FROM transcript WHERE conversation='schedule:1'"), what="a private run")
     await service.quiet()
     telegram.send("@fawn_bot hello", chat=GROUP, user=JANE)
     await telegram.wait(GROUP, "hello")
     telegram.send("/schedule here 1", chat=GROUP, user=JANE)
     await telegram.wait(GROUP, "From now on, schedule 1 posts here.")
     telegram.send("/schedule run 1", chat=GROUP, user=JANE)
-    await until(lambda: service.rows("SELECT 1 FROM transcript WHERE conversation='schedule:1.1'"), 30, "a run here")
+    await until(lambda: service.rows("SELECT 1 FROM transcript WHERE conversation='schedule:1.1'"), what="a run here")
     await service.quiet()
     request = model.requests()[-1]
     assert str(request.messages).count("[Schedule 1, due") == 1, "the past of the private runs stays there"

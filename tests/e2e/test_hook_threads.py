@@ -44,7 +44,7 @@ async def opened(
 
 async def begun(chat: HookChat, text: str, topic: int = TOPIC) -> str:
     """Wait for the post of an alert; people call the thread below it by this number. Returns the post."""
-    await until(lambda: any(text in said for _post, said in chat.posts()), 20, f"{text!r} in the chat")
+    await until(lambda: any(text in said for _post, said in chat.posts()), what=f"{text!r} in the chat")
     [(post_, said)] = [each for each in chat.posts() if text in each[1]]
     chat.enter(post_, topic)
     return said
@@ -53,7 +53,7 @@ async def begun(chat: HookChat, text: str, topic: int = TOPIC) -> str:
 async def said(chat: HookChat, text: str, topic: int = TOPIC) -> str:
     """Wait for a message of the bot below an alert."""
     try:
-        await until(lambda: any(text in each for each in chat.below(topic)), 20)
+        await until(lambda: any(text in each for each in chat.below(topic)))
     except TimeoutError:
         log = chat.service.log()[-3000:]
         raise AssertionError(f"no {text!r} below {chat.posts()}: {chat.below(topic)}\n{log}") from None
@@ -130,7 +130,7 @@ async def test_killed_before_the_thread_and_during_the_turn_it_is_answered_once(
         await begun(chat, "🔔 Hook “alertmanager”")
         await service.kill()
         await service.start()
-        await until(lambda: bool(asked(service)), 20, "the turn")
+        await until(lambda: bool(asked(service)), what="the turn")
         await service.kill()
         free.set()
         await service.start()
@@ -194,7 +194,7 @@ async def test_a_hook_spends_a_budget_of_its_own_and_says_in_the_thread_when_it_
         answers(service, "Looked at it. " * 2_000)
         assert await post(service, "alertmanager", hook_payloads.alertmanager()) == 202
         await begun(chat, "🔔 Hook “alertmanager”")
-        await until(lambda: bool(chat.below(TOPIC)), 20, "the answer")
+        await until(lambda: bool(chat.below(TOPIC)), what="the answer")
         await service.quiet()
         calls = len(asked(service))
         assert await post(service, "alertmanager", hook_payloads.alertmanager("HighLatency", "DiskFull")) == 202

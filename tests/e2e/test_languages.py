@@ -37,7 +37,7 @@ async def test_two_people_at_once_read_their_own_languages(
     telegram.send(ask(text="at last", delay_ms=60_000))
     await until(lambda: model.requests(), what="the model call")
     telegram.send(ask(text="later"), chat=BOB)
-    await telegram.wait(BOB, "你排在第 1 位", seconds=15)
+    await telegram.wait(BOB, "你排在第 1 位")
     telegram.send("/stop", chat=BOB)
     telegram.send("/stop")
     await telegram.wait(JANE, "Stopped.")
@@ -53,8 +53,8 @@ async def test_two_people_at_once_read_their_own_languages(
 
     telegram.send(ask(steps=[QUESTION], text="as I like"), chat=BOB)
     telegram.send(ask(steps=[QUESTION], text="as I like"))
-    await telegram.wait(BOB, "⌛ 没有人及时回答", seconds=20)
-    await telegram.wait(JANE, "⌛ Nobody answered in time", seconds=20)
+    await telegram.wait(BOB, "⌛ 没有人及时回答")
+    await telegram.wait(JANE, "⌛ Nobody answered in time")
     assert not any("一" <= letter <= "鿿" for text in said(telegram, JANE) for letter in text)
     assert [text for text in said(telegram, BOB) if "My model" in text or "Stopped" in text] == []
 
@@ -70,11 +70,11 @@ async def test_a_toast_is_in_the_chosen_language_also_after_a_restart(telegram: 
 
     async def press_twice(person: int) -> str:
         telegram.send(ask(steps=[QUESTION], text="fine", id=f"{person}"), chat=person)
-        await until(lambda: any(each.buttons for each in telegram.visible(person)), 20, "the question")
+        await until(lambda: any(each.buttons for each in telegram.visible(person)), what="the question")
         await service.quiet()
         [shown] = [each for each in telegram.visible(person) if each.buttons]
         presses = [telegram.click(shown.buttons[number][1], shown.id, chat=person) for number in (0, 1)]
-        await until(lambda: presses[1] in telegram.answers, 20, "the answer to the second press")
+        await until(lambda: presses[1] in telegram.answers, what="the answer to the second press")
         await service.quiet()
         return str(telegram.answers[presses[1]])
 
@@ -91,7 +91,7 @@ async def test_the_command_line_speaks_the_language_of_the_terminal_or_of_the_co
 ) -> None:
     service = await start()
     service.more_environment = {"LC_ALL": "zh_CN.UTF-8"}
-    await until(lambda: "app.ready" in service.log(), 20, "the agent")
+    await until(lambda: "app.ready" in service.log(), what="the agent")
     assert "显示正在运行的服务的状态" in (await service.fawn("status", "--help"))[1]
     code, shown = await service.fawn("status")
     assert (code, "正常" in shown, "模型：" in shown, "个等待" in shown) == (0, True, True, True), shown

@@ -58,7 +58,7 @@ async def test_words_go_to_a_tracing_service_only_where_the_configuration_names_
         await telegram.wait(JANE, f"own a {WORD}", seconds=60)  # it imports everything first
         await service.quiet()
         if allowed:
-            await until(lambda: got, 20, "what the switch sends")
+            await until(lambda: got, what="what the switch sends")
         await service.stop()  # what waits to be sent is sent now
         assert bool(got) == bool(allowed)
         assert WORD not in service.log()

@@ -3,6 +3,7 @@ use, on every platform and the console."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,11 @@ def offered(request: Request) -> set[str]:
     return {each["function"]["name"] for each in request.tools}
 
 
+def was_told(talk: ThreadTalk, words: str) -> bool:
+    """Return whether the model was sent these words at the end of a request."""
+    return any(words in text_of(m) for each in talk.model.requests() for m in each.messages[-2:])
+
+
 def work(kind: str, prompt: str, **more: object) -> dict[str, object]:
     return tool("task", description=f"the {kind}", prompt=prompt, kind=kind, background=True, **more)
 
@@ -47,7 +53,7 @@ async def test_a_background_agent_keeps_its_kind_and_the_limits_of_its_caller(tm
         talk.service.configure({"models": models, "agents": [READER], "subagents": kinds})
         await talk.service.restart()
         talk.say(ask(steps=[calls(work("slow", ask(steps=[bash("sleep 60")], text="late")))], text="delegated"))
-        await talk.shows("This took longer than the limit of", seconds=40)
+        await talk.shows("This took longer than the limit of")
         talk.say(ask(steps=[calls(work("slow", "x", after=["nothing"]))], text="refused"))
         await talk.shows("refused")
         assert "cannot come `after` others" in text_of(talk.model.requests()[-1].messages[-1])
@@ -57,7 +63,7 @@ async def test_a_background_agent_keeps_its_kind_and_the_limits_of_its_caller(tm
         before = len(background(talk))
         audit = ask(steps=[bash("touch /mnt/user-data/workspace/x")], text='{"n": 3}')
         talk.say(ask(steps=[calls(work("auditor", audit))], text="delegated again"))
-        await talk.shows('{"n": 3}', seconds=40)
+        await talk.shows('{"n": 3}')
         await talk.service.quiet()
         asked = background(talk)[before:]
         assert {each.body["model"] for each in asked} == {"small"}
@@ -79,11 +85,7 @@ async def test_sub_agents_read_memory_and_leave_nothing_behind_unless_their_kind
             talk.say(delegate("write", prompt, background=in_background, text=f"asked {number}"))
             await talk.shows(f"asked {number}")
             tried = f"tried {number}"
-            await until(
-                lambda tried=tried: any(tried in text_of(m) for r in talk.model.requests() for m in r.messages[-2:]),  # type: ignore[misc]  # lambda
-                30,
-                tried,
-            )
+            await until(partial(was_told, talk, tried), what=tried)
             await talk.service.quiet()
         workers = [each for each in talk.model.requests() if each.tools and "task" not in offered(each)]
         assert workers
@@ -122,10 +124,10 @@ async def test_what_follows_from_one_message_is_bounded_and_a_stop_ends_all_of_i
         talk.say(ask(steps=[calls(lasting, work("general-purpose", ask(**LASTING)))], text="begun"))
         await talk.shows("begun")
         running = "SELECT count(*) FROM runs WHERE state='running' AND conversation LIKE 'task:%'"
-        await until(lambda: talk.service.rows(running) == [(1,)], 30, "the agent")
-        await until(lambda: ("running",) in talk.service.rows("SELECT state FROM tasks"), 30, "the command")
+        await until(lambda: talk.service.rows(running) == [(1,)], what="the agent")
+        await until(lambda: ("running",) in talk.service.rows("SELECT state FROM tasks"), what="the command")
         talk.say("!stop")
-        await until(lambda: not talk.service.rows("SELECT 1 FROM runs WHERE finished IS NULL"), 30, "its end")
+        await until(lambda: not talk.service.rows("SELECT 1 FROM runs WHERE finished IS NULL"), what="its end")
         await talk.service.quiet()
         await talk.service.restart()
         await talk.service.quiet()

@@ -30,10 +30,10 @@ class Person:
         return "\n".join(without_directives(each) for each in self.rig.visible())
 
     async def shows(self, words: str) -> None:
-        await until(lambda: words in self.text(), 40, f"{words!r} on {self.name}: {self.text()}")
+        await until(lambda: words in self.text(), what=f"{words!r} on {self.name}: {self.text()}")
 
     async def press(self, label: str) -> None:
-        await until(lambda: label in self.rig.offers(), 40, f"the button {label}")
+        await until(lambda: label in self.rig.offers(), what=f"the button {label}")
         await self.service.quiet()
         self.rig.press(label)
 
@@ -62,12 +62,12 @@ async def test_accounts_are_linked_across_kills_and_answer_what_waits_for_each_o
         assert len(service.rows("SELECT 1 FROM account_links")) == 2
 
         first.rig.mutter(ask(steps=[bash("echo deployed")], text="it is deployed"), TOPIC, mention=True)
-        await until(lambda: bool(service.rows("SELECT 1 FROM questions WHERE state='open'")), 40, "the approval")
+        await until(lambda: bool(service.rows("SELECT 1 FROM questions WHERE state='open'")), what="the approval")
         await service.quiet()
         second.say("!waiting")
         await second.shows("echo deployed")
         await second.press("Approve")
-        await until(lambda: not service.rows("SELECT 1 FROM questions WHERE state='open'"), 40, "the answer")
+        await until(lambda: not service.rows("SELECT 1 FROM questions WHERE state='open'"), what="the answer")
         await service.restart()
         await service.shows(name, "it is deployed", TOPIC, 40)
         by = service.rows("SELECT q.answered_by=r.requester FROM questions q JOIN runs r ON r.id=q.run")
@@ -76,7 +76,7 @@ async def test_accounts_are_linked_across_kills_and_answer_what_waits_for_each_o
         second.say("!unlink")
         await first.shows("is not linked with this account any more")
         first.rig.mutter(ask(steps=[bash("echo again")], text="done again"), TOPIC, mention=True)
-        await until(lambda: bool(service.rows("SELECT 1 FROM questions WHERE state='open'")), 40, "the approval")
+        await until(lambda: bool(service.rows("SELECT 1 FROM questions WHERE state='open'")), what="the approval")
         await service.quiet()
         second.say("!waiting")
         await second.shows("Nothing waits for you")
@@ -98,12 +98,12 @@ async def test_slacks_home_shows_and_answers_what_waits_for_a_linked_account(tmp
         await first.press("Both are mine")
         await second.shows("is linked with this account")
         first.rig.mutter(ask(steps=[bash("echo deployed")], text="it is deployed"), TOPIC, mention=True)
-        await until(lambda: bool(service.rows("SELECT 1 FROM questions WHERE state='open'")), 40, "the approval")
+        await until(lambda: bool(service.rows("SELECT 1 FROM questions WHERE state='open'")), what="the approval")
         await service.quiet()
         slack = second.rig.server
         slack.open_home()
-        await until(lambda: "echo deployed" in slack.home(), 40, "the call on the Home tab")
+        await until(lambda: "echo deployed" in slack.home(), what="the call on the Home tab")
         assert "telegram/" in slack.home(), "it says where"
         slack.press_home("Approve")
         await service.shows("telegram", "it is deployed", TOPIC, 40)
-        await until(lambda: "Nothing waits for you" in slack.home(), 40, "the page after it")
+        await until(lambda: "Nothing waits for you" in slack.home(), what="the page after it")

@@ -66,11 +66,11 @@ async def test_from_the_password_to_the_first_answer(tmp_path: Path) -> None:
 async def test_an_answer_in_an_encrypted_room_goes_on_in_its_message_after_a_kill(tmp_path: Path) -> None:
     async with ThreadTalk.open(tmp_path, "matrix") as talk:
         talk.say(ask(text="word " * 60 + "end", delay_ms=50))
-        await until(lambda: "word word" in "\n".join(talk.visible()), 30, "a part of the answer")
+        await until(lambda: "word word" in "\n".join(talk.visible()), what="a part of the answer")
         await talk.service.kill()
         await talk.service.start()
-        await talk.shows("end", seconds=40)
+        await talk.shows("end")
         await talk.service.quiet()
         assert len(talk.visible()) == 1
         talk.say(ask(text="and on"))
-        await talk.shows("and on", seconds=40)
+        await talk.shows("and on")

@@ -43,7 +43,7 @@ def calls(name: str, **args: Any) -> dict[str, Any]:
 
 async def question(telegram: FakeTelegram, service: Service, text: str) -> Shown:
     """Wait until the chat shows a question that contains the text, and its turn has ended."""
-    await telegram.wait(JANE, text, seconds=30)
+    await telegram.wait(JANE, text)
     await service.quiet()
     return next(shown for shown in reversed(telegram.visible(JANE)) if text in shown.text)
 
@@ -79,7 +79,7 @@ async def test_only_the_requester_answers_a_server_in_a_group(
     old = server("old", tmp_path, tools=["paint"])
     service = await start(mcpServers={"old": old}, permissions={"allow": ["mcp__old__*"], "outward": "allow"})
     telegram.send(f"@fawn_bot {ask(steps=[calls('mcp__old__paint')], text='painted')}", chat=GROUP)
-    shown = await telegram.wait(GROUP, "How shall I paint?", seconds=30)
+    shown = await telegram.wait(GROUP, "How shall I paint?")
     await service.quiet()
     assert "Only the person I asked" in await toast(telegram, press(telegram, shown, "Decline", user=78, chat=GROUP))
     telegram.send("@fawn_bot blue", chat=GROUP)
@@ -117,12 +117,12 @@ async def test_a_prompt_of_a_server_is_a_command_whose_missing_words_are_named(
 ) -> None:
     service = await start(mcpServers={"modern": server("modern", tmp_path)})
     telegram.send("/modern:review")
-    await telegram.wait(JANE, "The prompt needs repo. Write /modern:review repo=….", seconds=30)
+    await telegram.wait(JANE, "The prompt needs repo. Write /modern:review repo=….")
     telegram.send("/modern_nothing")
-    await telegram.wait(JANE, "has no prompt “nothing”. It has: /modern:review repo=…", seconds=30)
+    await telegram.wait(JANE, "has no prompt “nothing”. It has: /modern:review repo=…")
     assert model.requests() == []
     telegram.send("/modern:review fawn")
-    await until(lambda: model.requests(), 30, "the call of the model")
+    await until(lambda: model.requests(), what="the call of the model")
     await service.quiet()
     request = str(model.requests()[0].messages[-1]["content"])
     assert "[Prompt of the MCP server modern, which the person chose" in request
@@ -163,15 +163,15 @@ async def test_a_call_in_a_task_is_approved_and_answered_once_while_others_work_
     wait = bash("while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done")
     paint = task("paint", "painter", steps=[calls("mcp__modern__paint", wall="north")], text="painted")
     telegram.send(ask(steps=[{"calls": [paint, task("works", steps=[wait], text="worked")]}], text="all done"))
-    approval = await telegram.wait(JANE, "May I run mcp__modern__paint?", seconds=30)
+    approval = await telegram.wait(JANE, "May I run mcp__modern__paint?")
     press(telegram, approval, "Approve")
-    await telegram.wait(JANE, "Which colour?", seconds=30)
+    await telegram.wait(JANE, "Which colour?")
     await until(lambda: list(service.data.glob("threads/*/workspace")), what="the sandbox")
     (service.folder_of() / "workspace" / "go").touch()
     await telegram.wait(JANE, "answered my question above")
     await service.quiet()
     telegram.send("dark green")
-    await telegram.wait(JANE, "all done", seconds=30)
+    await telegram.wait(JANE, "all done")
     await service.quiet()
     assert notes(tmp_path) == ["north dark green"]
     for text in ("May I run", "Which colour?"):
@@ -199,7 +199,7 @@ async def test_a_killed_server_starts_again_and_all_end_with_the_service(
     await until(lambda: processes(str(tmp_path / "notes")), 60, "the server, before the first turn")
     for number in (1, 2):
         telegram.send(ask(steps=[calls("mcp__modern__note", text=f"n{number}")], text=f"noted {number}"))
-        await telegram.wait(JANE, f"noted {number}", seconds=30)
+        await telegram.wait(JANE, f"noted {number}")
         await service.quiet()
         [pid] = processes(str(tmp_path / "notes"))
         if number == 1:
@@ -215,7 +215,7 @@ async def test_a_server_that_does_not_start_is_named_and_the_turn_works(
     service = await start(mcp={"servers": [{"name": "gone", "command": "no-such-program"}]})
     for text in ("here I am", "still here"):
         telegram.send(ask(text=text))
-        await telegram.wait(JANE, text, seconds=30)
+        await telegram.wait(JANE, text)
         await service.quiet()
     told = ["The MCP server “gone” is not available. I continue" in text for text in said(telegram, JANE)]
     assert told == [True, False], "a conversation is told once"

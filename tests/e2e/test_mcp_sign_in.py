@@ -36,7 +36,7 @@ def entry(server: OAuthMcpServer, **more: Any) -> dict[str, Any]:
 async def note(telegram: FakeTelegram, service: Service, text: str) -> None:
     """Have the agent call the tool, and wait for its answer."""
     telegram.send(ask(steps=[calls("mcp__guarded__note", text=text)], text=f"done with {text}"))
-    await telegram.wait(JANE, f"done with {text}", seconds=30)
+    await telegram.wait(JANE, f"done with {text}")
     await service.quiet()
 
 

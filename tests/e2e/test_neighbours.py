@@ -42,7 +42,7 @@ def python(source: str) -> dict[str, Any]:
 
 async def asked(telegram: FakeTelegram, chat: int, words: str, *steps: dict[str, Any]) -> None:
     telegram.send(ask(steps=list(steps), text=words), chat=chat)
-    await telegram.wait(chat, words, seconds=40)
+    await telegram.wait(chat, words)
 
 
 def forget_soon(service: Service, chat: int) -> Path:
@@ -79,7 +79,7 @@ async def test_a_very_deep_tree_can_be_backed_up_and_deleted(
     await service.start()
     await asked(telegram, JOHN, "still here")
     await until(lambda: not folder.exists(), 60, "the folder's end")
-    await until(lambda: len(service.rows("SELECT 1 FROM conversations")) == 1, 10, "the row's end")
+    await until(lambda: len(service.rows("SELECT 1 FROM conversations")) == 1, what="the row's end")
     await asked(telegram, JANE, "begun anew")
 
 
@@ -91,14 +91,14 @@ async def test_a_backup_from_the_middle_of_a_turn_repeats_no_effect(
     service = await start()
     effect = bash("echo once >> effects; until [ -e go ]; do sleep 0.1; done")
     telegram.send(ask(steps=[effect], text="did it"))
-    await until(lambda: list(service.data.glob("threads/*/workspace/effects")), 20, "the command")
+    await until(lambda: list(service.data.glob("threads/*/workspace/effects")), what="the command")
     source, copy = sqlite3.connect(service.data / "fawn.db"), sqlite3.connect(tmp_path / "fawn.db")
     source.backup(copy)
     copy.close()
     source.close()
     workspace = service.folder_of() / "workspace"
     (workspace / "go").touch()
-    await telegram.wait(JANE, "did it", seconds=20)
+    await telegram.wait(JANE, "did it")
     await service.quiet()
     assert await service.stop() == 0
     for name in ("fawn.db-wal", "fawn.db-shm"):

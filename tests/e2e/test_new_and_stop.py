@@ -28,7 +28,7 @@ async def test_new_names_the_work_that_continues_and_stop_ends_all_of_it_once(
     telegram.send("/status")
     await telegram.wait(JANE, "All is well. Working on 2 things here for")
     telegram.send("/stop")
-    await until(lambda: sum("Stopped." in text for text in said(telegram, JANE)) == 2, 15, "the end of both replies")
+    await until(lambda: sum("Stopped." in text for text in said(telegram, JANE)) == 2, what="the end of both replies")
     await service.quiet()
     assert [text for text in said(telegram, JANE) if "Stopped." in text] == ["Stopped."] * 2
     assert len(model.requests()) == before + 2

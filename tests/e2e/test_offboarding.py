@@ -23,8 +23,8 @@ async def test_the_command_stops_a_live_run_of_a_running_service(
 ) -> None:
     service = await start()
     telegram.send(ask(steps=[bash("sleep 60")], text="too late"))
-    await until(lambda: service.rows("SELECT 1 FROM runs WHERE finished IS NULL"), 30, "a run")
-    await until(lambda: model.requests(), 30, "a model call")
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE finished IS NULL"), what="a run")
+    await until(lambda: model.requests(), what="a model call")
     code, said = await service.fawn("offboard", "telegram", str(JANE))
     assert code == 0, said
     assert f"Offboarded {JANE} on telegram." in said
@@ -58,19 +58,19 @@ async def test_a_service_offboards_whom_slack_deactivated_the_day_before(tmp_pat
         try:
             await service.start()
             asked = slack.send("hello", DIRECT)
-            await slack.wait("hello", DIRECT, asked, seconds=30)
+            await slack.wait("hello", DIRECT, asked)
             await service.quiet()
             assert await service.stop() == 0
             slack.person(GONE, deleted=True)
             change(service, GRANT, person=GONE)
             change(service, GRANT.replace("'ls'", "'pwd'"), person=JANE_IN_SLACK)
             await service.start()
-            await until(lambda: service.rows("SELECT person FROM departures") == [(GONE,)], 30, "the first answer")
+            await until(lambda: service.rows("SELECT person FROM departures") == [(GONE,)], what="the first answer")
             assert len(service.rows("SELECT 1 FROM permission_grants")) == 2
             assert await service.stop() == 0
             change(service, "UPDATE departures SET since=since-86400")
             await service.start()
-            await slack.wait("Offboarded U8 on slack.", DIRECT, seconds=30)
+            await slack.wait("Offboarded U8 on slack.", DIRECT)
             assert service.rows("SELECT person FROM permission_grants") == [(JANE_IN_SLACK,)]
             assert service.rows("SELECT 1 FROM departures") == []
         finally:

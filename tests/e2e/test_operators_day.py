@@ -32,7 +32,7 @@ async def test_the_log_of_one_run_is_shown_and_followed_to_its_end(
     await service.quiet()
     wait = bash("while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done")
     telegram.send(ask(steps=[wait], text="done"))
-    await until(lambda: "tool.begin tool=bash" in service.log(), 30, "the tool")
+    await until(lambda: "tool.begin tool=bash" in service.log(), what="the tool")
     [(run, key)] = service.rows("SELECT r.id, i.key FROM runs r JOIN inbox i ON i.run=r.id WHERE r.state='running'")
     following = asyncio.create_task(service.fawn("logs", str(run)))
     await asyncio.wait([following], timeout=1.5)
@@ -63,7 +63,7 @@ async def test_the_log_of_one_run_is_shown_and_followed_to_its_end(
 async def test_top_shows_the_turns_in_progress(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     telegram.send(ask(steps=[bash("sleep 60")], text="done"))
-    await until(lambda: "tool.begin tool=bash" in service.log(), 30, "the tool")
+    await until(lambda: "tool.begin tool=bash" in service.log(), what="the tool")
     code, text = await service.fawn("top")
     assert code == 0
     assert re.search(r"turns 1, queued 0 .*sandboxes 1", text)
@@ -97,7 +97,7 @@ async def test_top_redraws_a_terminal_and_gives_it_back(telegram: FakeTelegram, 
             return False
         return text.count(b"RUN ") >= 2
 
-    await until(read, 30, "two pictures")
+    await until(read, what="two pictures")
     shown.send_signal(signal.SIGINT)
     await shown.wait()
     read()
@@ -215,7 +215,7 @@ async def test_a_background_command_is_counted_too(telegram: FakeTelegram, model
     telegram.send(ask(steps=[bash("sleep 1", background=True)], text="started"))
     await telegram.wait(JANE, "started")
     ended = "SELECT seconds FROM usage WHERE kind='sandbox' AND seconds>=1"
-    await until(lambda: service.rows(ended), 30, "its row")
+    await until(lambda: service.rows(ended), what="its row")
 
 
 async def test_without_a_service_the_file_of_the_log_is_read(start: Start) -> None:

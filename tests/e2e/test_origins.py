@@ -66,7 +66,7 @@ async def test_what_the_model_writes_to_itself_is_never_the_persons_words(
     model.script = script
     service = await start(**{**settings(model), "sandbox": {"provider": "local"}})
     telegram.send("look at that page")
-    await telegram.wait(JANE, "noted what I should", seconds=30)
+    await telegram.wait(JANE, "noted what I should")
     await service.quiet()
     await nothing_queued(service)
     assert answers
@@ -74,7 +74,7 @@ async def test_what_the_model_writes_to_itself_is_never_the_persons_words(
     assert service.rows("SELECT text FROM memory") == []
     assert authors_of(service, HOSTILE) == {""}
     telegram.send("/export me")
-    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], 30, "the file")
+    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], what="the file")
     [shown] = [each for each in telegram.visible(JANE) if each.file_name == "my-data.jsonl"]
     lines = [json.loads(line) for line in (shown.file or b"").splitlines()]
     own = [line for line in lines if line.get("kind") == "message" or line.get("author") == str(JANE)]
@@ -88,10 +88,10 @@ async def test_a_retry_by_an_operator_gives_nobody_more_rights(
     role = {"name": "trainee", "rights": ["talk", "approve"], "deny": ["write_file"]}
     service = await start(**team(("operator", str(JANE)), ("trainee", str(EVE)), team={"roles": [role]}))
     telegram.send(f"@fawn_bot {ask(steps=[{'calls': [write('a')]}], text='tried it')}", chat=GROUP, user=EVE)
-    await telegram.wait(GROUP, "tried it", seconds=30)
+    await telegram.wait(GROUP, "tried it")
     await service.quiet()
     telegram.send("/retry@fawn_bot", chat=GROUP, user=JANE)
-    await until(lambda: len(service.rows("SELECT 1 FROM runs WHERE state='done'")) == 2, 30, "the second run")
+    await until(lambda: len(service.rows("SELECT 1 FROM runs WHERE state='done'")) == 2, what="the second run")
     assert written(service) == []
     people = service.rows("SELECT people FROM runs ORDER BY id DESC LIMIT 1")[0][0]
     assert set(people.split()) == {str(JANE), str(EVE)}
@@ -104,10 +104,10 @@ async def test_words_stay_their_authors_when_another_person_retries(
     model.script = extracts({**FACT, "quote": secret})
     service = await start(**settings(model), channels={"telegram": {"access": {"open": True}}})
     telegram.send(f"@fawn_bot {secret}", chat=GROUP, user=JANE)
-    await until(lambda: len(service.rows("SELECT 1 FROM runs WHERE state='done'")) == 1, 30, "the first run")
+    await until(lambda: len(service.rows("SELECT 1 FROM runs WHERE state='done'")) == 1, what="the first run")
     await service.quiet()
     telegram.send("/retry@fawn_bot", chat=GROUP, user=EVE)
-    await until(lambda: len(service.rows("SELECT 1 FROM runs WHERE state='done'")) == 2, 30, "the second run")
+    await until(lambda: len(service.rows("SELECT 1 FROM runs WHERE state='done'")) == 2, what="the second run")
     await service.quiet()
     await nothing_queued(service)
     assert service.rows("SELECT DISTINCT owner FROM memory") == [(str(JANE),)]
@@ -115,13 +115,13 @@ async def test_words_stay_their_authors_when_another_person_retries(
     paid = service.rows("SELECT run, person FROM usage WHERE kind='turn' ORDER BY id")
     assert [person for _run, person in paid] == [f"telegram:{JANE}", f"telegram:{EVE}"], "who presses it pays"
     telegram.send("/export me", chat=EVE, user=EVE)
-    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(EVE)], 30, "the file")
+    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(EVE)], what="the file")
     [shown] = [each for each in telegram.visible(EVE) if each.file_name == "my-data.jsonl"]
     assert b"pytest" not in (shown.file or b"")
     telegram.send("/forget me")
     shown = await telegram.wait(JANE, "Shall I forget you?")
     telegram.click(shown.buttons[0][1], shown.id)
-    await telegram.wait(JANE, "Done: I have forgotten you.", seconds=30)
+    await telegram.wait(JANE, "Done: I have forgotten you.")
     await service.quiet()
     await service.stop()
     left = [path.name for path in service.data.rglob("*") if path.is_file() and b"unittest" in path.read_bytes()]
@@ -191,7 +191,7 @@ async def test_stop_and_new_end_what_follows_from_background_commands(
         assert service.rows("SELECT state FROM tasks ORDER BY id") == [("done",), ("cancelled",)]
     else:
         await telegram.wait(JANE, "A fresh start")
-        await telegram.wait(JANE, "Background task 2 is done", seconds=30)
+        await telegram.wait(JANE, "Background task 2 is done")
     await service.quiet()
     assert finished_runs(service) == 2
 
@@ -229,10 +229,10 @@ async def test_a_background_task_of_a_repeated_request_is_of_who_had_it_repeated
         f"@fawn_bot {ask(steps=[{'calls': [{'name': 'task', 'args': args}]}], text='begun')}", chat=GROUP, user=EVE
     )
     ended = "SELECT 1 FROM tasks t JOIN inbox i ON i.id=t.message JOIN runs r ON r.id=i.run WHERE r.state='done'"
-    await until(lambda: len(service.rows(ended)) == 1, 30, "the task")
+    await until(lambda: len(service.rows(ended)) == 1, what="the task")
     await service.quiet()
     telegram.send("/retry@fawn_bot", chat=GROUP, user=JANE)
-    await until(lambda: len(service.rows(ended)) == 2, 30, "the other task")
+    await until(lambda: len(service.rows(ended)) == 2, what="the other task")
     await service.quiet()
     assert service.rows("SELECT person FROM tasks ORDER BY id") == [(str(EVE),), (str(JANE),)]
     paid = service.rows("SELECT DISTINCT person FROM usage WHERE conversation='task:2' AND kind='turn'")

@@ -58,7 +58,7 @@ async def test_outcomes_are_counted_shown_by_right_and_proposed(
         models=[entry(model, "main"), entry(model, "cheap")], sandbox={"provider": "none"}, channels=OPERATED
     )
     telegram.send(ask(errors=[429], at=0, retry_after=0, steps=[WRITES], text="written"))
-    shown = await telegram.wait(JANE, "written", seconds=30)
+    shown = await telegram.wait(JANE, "written")
     await service.quiet()
     assert sums(service, "model") == [("main", "lead", 1, 3, 1, 0, 0)], "two answers and a refusal"
     assert sums(service, "tool") == [("write_file", "", 1, 1, 0, 0, 0)]
@@ -69,7 +69,7 @@ async def test_outcomes_are_counted_shown_by_right_and_proposed(
     for emoji, expected in (("👍", (1, 0)), ("👎", (0, 1)), ("", (0, 0)), ("👍", (1, 0))):
         telegram.react(emoji, shown.id)
         for used in ("model", "tool"):
-            await until(lambda: sums(service, used)[0][-2:] == expected, 10, f"{emoji} on {used}")  # noqa: B023 — awaited in the round
+            await until(lambda: sums(service, used)[0][-2:] == expected, what=f"{emoji} on {used}")  # noqa: B023 — awaited in the round
 
     telegram.send("/models")
     told = (await telegram.wait(JANE, "In the last 30 days:")).text
@@ -132,7 +132,7 @@ class InSlack(Service):
 
     async def start(self) -> None:
         await self.spawn("run", "--config", "config.yaml")
-        await until(lambda: self.slack.sockets or self._ended(), 30, "the event socket")
+        await until(lambda: self.slack.sockets or self._ended(), what="the event socket")
 
 
 @pytest.fixture
@@ -150,11 +150,11 @@ async def slack(tmp_path: Path) -> AsyncIterator[InSlack]:
 async def test_outcomes_and_thumbs_in_slack(slack: InSlack) -> None:
     direct = f"D{SLACK_JANE}"
     asked = slack.slack.send(ask(steps=[WRITES], text="written"), direct)
-    shown = await slack.slack.wait("written", direct, asked, seconds=30)
+    shown = await slack.slack.wait("written", direct, asked)
     await slack.quiet()
     slack.slack.react(shown.ts, "+1", direct)
-    await until(lambda: sums(slack, "model") == [("main", "lead", 1, 2, 0, 1, 0)], 10, "the thumb")
+    await until(lambda: sums(slack, "model") == [("main", "lead", 1, 2, 0, 1, 0)], what="the thumb")
     slack.slack.unreact(shown.ts, "+1", direct)
-    await until(lambda: sums(slack, "tool") == [("write_file", "", 1, 1, 0, 0, 0)], 10, "the end of the thumb")
+    await until(lambda: sums(slack, "tool") == [("write_file", "", 1, 1, 0, 0, 0)], what="the end of the thumb")
     slack.slack.slash("/models", direct)
-    await slack.slack.wait("2 calls", direct, seconds=10)
+    await slack.slack.wait("2 calls", direct)

@@ -66,7 +66,7 @@ def results(model: FakeModel) -> list[str]:
 
 
 async def asked(telegram: FakeTelegram, service: Service) -> Shown:
-    shown = await telegram.wait(JANE, QUESTION, seconds=30)
+    shown = await telegram.wait(JANE, QUESTION)
     await service.quiet()
     return next(each for each in telegram.visible(JANE) if each.id == shown.id)
 
@@ -97,7 +97,7 @@ async def test_a_page_that_wants_a_file_sent_leads_to_a_question_with_the_exact_
     assert (collected(site), len(site.requests)) == ([], 1)
     telegram.send(asking(fetch(STOLEN), id="later", text="later done"))  # another turn, after a restart
     await service.restart()
-    await until(lambda: str(said(telegram, JANE)).count(QUESTION) == 2, 30, "the second question")
+    await until(lambda: str(said(telegram, JANE)).count(QUESTION) == 2, what="the second question")
     assert collected(site) == []
 
 
@@ -108,7 +108,7 @@ async def test_in_slack_the_same_page_leads_to_the_same_question(tmp_path: Path,
         await service.start()
         try:
             root = slack.send(attack(), DIRECT, files={"salaries.csv": b"Eve,4711\n"})
-            question = await slack.wait("May I run `web_fetch`?", DIRECT, root, seconds=30)
+            question = await slack.wait("May I run `web_fetch`?", DIRECT, root)
             assert "salary-4711" in str(question)
             await service.quiet()
             assert collected(site) == []
@@ -126,7 +126,7 @@ async def test_research_beside_a_file_asks_nothing_and_a_grant_is_for_its_host(
     service = await start(web=web(site))
     steps = [fetch(NOTES), read(), fetch(NEXT)]
     telegram.send_document("salaries.csv", b"Eve,4711\n", caption=f"{NOTES} {asking(*steps, text='read both')}")
-    await telegram.wait(JANE, "read both", seconds=30)
+    await telegram.wait(JANE, "read both")
     assert [path for _, path in site.requests] == ["/notes", "/next"]
     telegram.send(asking(fetch(STOLEN), id="2", text="sent one"))
     press(telegram, await asked(telegram, service), "Allow in this conversation")
@@ -135,7 +135,7 @@ async def test_research_beside_a_file_asks_nothing_and_a_grant_is_for_its_host(
     await telegram.wait(JANE, "sent two")
     assert len(collected(site)) == 2
     telegram.send(asking(fetch("http://other.test/collect"), id="4").replace("other.test", r"other\u002etest"))
-    await until(lambda: "web_fetch other.test" in str(said(telegram, JANE)), 20, "a question about the other host")
+    await until(lambda: "web_fetch other.test" in str(said(telegram, JANE)), what="a question about the other host")
     assert service.rows("SELECT tool, subject FROM permission_grants") == [("outward", "web_fetch pages.test")]
 
 
@@ -144,7 +144,7 @@ async def test_without_private_data_made_up_addresses_run(
 ) -> None:
     await start(web=web(site))
     telegram.send(asking(fetch(NOTES), fetch(STOLEN), text="read"))
-    await telegram.wait(JANE, "read", seconds=30)
+    await telegram.wait(JANE, "read")
     assert len(collected(site)) == 1
 
 
@@ -163,7 +163,7 @@ async def test_a_sub_agent_and_a_background_task_inherit_what_their_caller_has_m
     await telegram.wait(JANE, "done")
     await service.quiet()
     telegram.send(asking(task("behind", background=True), id="2", text="begun"))
-    await until(lambda: str(said(telegram, JANE)).count(QUESTION) == 2, 30, "the question of the background task")
+    await until(lambda: str(said(telegram, JANE)).count(QUESTION) == 2, what="the question of the background task")
     assert collected(site) == []
 
 
@@ -172,6 +172,6 @@ async def test_listed_hosts_bound_pages_by_force(
 ) -> None:
     await start(web=web(site, hosts=["pages.test"]))
     telegram.send(asking(fetch("http://sub.pages.test/notes"), fetch("http://notpages.test/notes"), text="done"))
-    await telegram.wait(JANE, "done", seconds=30)
+    await telegram.wait(JANE, "done")
     assert site.requests == [("sub.pages.test", "/notes")]
     assert "not one of the hosts that this installation allows" in results(model)[-1]

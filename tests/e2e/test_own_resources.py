@@ -69,7 +69,7 @@ async def test_threads_are_begun_named_found_repeated_and_deleted(start: Start) 
         assert await request(client, "DELETE", "/v1/threads/t1") == (204, {})
         assert (await get(client, "/v1/threads/t1"))[0] == 404
         assert (await request(client, "DELETE", "/v1/threads/t1"))[0] == 404
-        await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='forget-thread'"), 30, "the deletion")
+        await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='forget-thread'"), what="the deletion")
         assert (await get(client, "/v1/search?q=zebra"))[1] == {"entries": [], "next": None}
         _status, sent = await post(client, "/v1/threads/t1/messages", {"text": ask(text="anew")})
         await finished_run(client, sent["id"])
@@ -89,7 +89,7 @@ async def test_schedules_are_changed_as_the_command_does(telegram: FakeTelegram,
     key = await add_key(service, "jane", f"telegram/{JANE}")
     theirs = await add_key(service, "theirs", "telegram/8")
     press(telegram, await propose(telegram, every_minutes=60))
-    await until(lambda: service.rows("SELECT 1 FROM schedules WHERE state='active'"), 20, "the schedule")
+    await until(lambda: service.rows("SELECT 1 FROM schedules WHERE state='active'"), what="the schedule")
     async with client_of(service, key) as client:
         [found] = (await get(client, "/v1/schedules"))[1]["schedules"]
         number, what = found["id"], found["what"]

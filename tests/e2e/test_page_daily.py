@@ -174,7 +174,7 @@ async def test_what_belongs_to_another_person_is_not_there(start: Start, bubblew
         own = {"Origin": address, "Idempotency-Key": "k1"}
         async with owner.post("/page/v1/threads/mine/messages", json=body, headers=own) as answer:
             assert answer.status == 202, await answer.text()
-        await until(lambda: service.rows("SELECT 1 FROM questions WHERE state='open'"), 30, "the question")
+        await until(lambda: service.rows("SELECT 1 FROM questions WHERE state='open'"), what="the question")
         await service.quiet()
         [(question,)] = service.rows("SELECT id FROM questions")
         [(run,)] = service.rows("SELECT id FROM runs")

@@ -152,15 +152,15 @@ async def test_background_tasks_are_cancelled_by_their_person_and_by_an_operator
     call = {"name": "bash", "args": {"command": "sleep 600", "background": True}}
     telegram.send(ask(steps=[{"calls": [call]}, {"calls": [call]}], text="started"), chat=EVE)
     await telegram.wait(EVE, "started")
-    await until(lambda: service.rows("SELECT state FROM tasks") == [("running",)] * 2, 20, "both commands")
+    await until(lambda: service.rows("SELECT state FROM tasks") == [("running",)] * 2, what="both commands")
     tab = await sign_in(service, browser, EVE, "me")
     mine = ".card[aria-labelledby=mine-tasks]"
     await press(tab, mine, "Cancel")
-    await until(lambda: ("cancelled",) in service.rows("SELECT state FROM tasks"), 20, "the end of one")
+    await until(lambda: ("cancelled",) in service.rows("SELECT state FROM tasks"), what="the end of one")
     tab = await sign_in(service, browser, BOSS, "operate")
     assert await tab.until(f"document.querySelectorAll('{section('tasks')} tbody tr').length === 2")
     await press(tab, section("tasks"), "Cancel")
-    await until(lambda: service.rows("SELECT state FROM tasks") == [("cancelled",)] * 2, 20, "the end of the other")
+    await until(lambda: service.rows("SELECT state FROM tasks") == [("cancelled",)] * 2, what="the end of the other")
     await tab.until(f"document.querySelectorAll('{section('tasks')} button').length === 0")
     assert [row["result"] for row in audited(service, "task.changed")].count("cancelled") >= 2
     assert tab.problems == []

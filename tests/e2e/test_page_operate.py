@@ -129,7 +129,7 @@ async def test_dead_letters_are_sent_again_or_dropped_after_a_question(
         telegram.fault("error", method, code=400, description="Bad Request: nope", times=-1, contains="poison")
     for number in ("1", "2"):
         telegram.send(ask(text=f"poison {number}"), chat=EVE)
-        await until(partial(dead_letters, service, int(number)), 20, "a dead letter")
+        await until(partial(dead_letters, service, int(number)), what="a dead letter")
     rows = f"document.querySelectorAll('{section('dead')} tbody tr').length"
     await tab.until(f"{rows} === 2")
     telegram.clear_faults()
@@ -198,7 +198,7 @@ async def test_who_is_no_operator_neither_sees_nor_does_anything_there(
 ) -> None:
     service, _tab = await operated(start, browser)
     telegram.send(ask(text="late", delay_ms=60_000), chat=BOSS)
-    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), 20, "a turn")
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), what="a turn")
     [(run,)] = service.rows("SELECT id FROM runs WHERE state='running'")
     tab = await browser.tab(await make_link(service, f"telegram/{EVE}"))
     await tab.call("Network.clearBrowserCookies")

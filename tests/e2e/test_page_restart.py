@@ -25,7 +25,7 @@ async def test_steps_of_sub_agents_before_a_crash_are_shown_again_and_go_on(page
     port = address_of(service).rpartition(":")[2]
     work = task("works", steps=[bash("echo first"), WAIT], text="worked " * 150, tok_ms=100)
     await tab.send(ask(steps=[{"calls": [work]}], text="all"))
-    await until(lambda: service.rows(BEGUN), 30, "both steps of the sub-agent")
+    await until(lambda: service.rows(BEGUN), what="both steps of the sub-agent")
     service.configure({"http": {"listen": f"127.0.0.1:{port}"}})
     await service.restart()
     await tab.eval("location.reload()")

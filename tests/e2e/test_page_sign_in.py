@@ -95,7 +95,7 @@ async def test_an_operator_signs_the_bot_in_and_it_answers_without_a_restart(
     await tab.until("!document.querySelector('dialog')", what="the window to close")
     await tab.until(f"!document.querySelector('{BUTTON}') && document.querySelector('.verdict.good')")
     friends.send("hello")
-    await until(friends.visible, 20, "an answer")
+    await until(friends.visible, what="an answer")
     assert [row["result"] for row in audited(service, "channel.sign_in")] == ["begun"]
     assert all(second not in text for text in (service.log(), str(audited(service, "channel.sign_in"))))
     kept = service.rows("SELECT value FROM channel_state WHERE channel='wechat' AND item LIKE 'login%'")
@@ -103,7 +103,7 @@ async def test_an_operator_signs_the_bot_in_and_it_answers_without_a_restart(
     assert tab.problems == []
     await service.restart()
     friends.send("hello again")
-    await until(lambda: len(friends.visible()) == 2, 20, "an answer after a restart")
+    await until(lambda: len(friends.visible()) == 2, what="an answer after a restart")
 
 
 async def test_two_operators_a_reload_and_a_second_press_see_one_code(
@@ -153,7 +153,7 @@ async def test_a_stranger_who_scans_it_changes_nothing_and_a_kill_in_the_middle_
     friends.scan(await shown_code(tab, friends, 3))
     await tab.until(f"!document.querySelector('dialog') && !document.querySelector('{BUTTON}')")
     friends.send("hello")
-    await until(friends.visible, 20, "an answer")
+    await until(friends.visible, what="an answer")
 
 
 async def test_operators_are_told_once_that_a_login_ended_and_what_to_do(
@@ -166,17 +166,17 @@ async def test_operators_are_told_once_that_a_login_ended_and_what_to_do(
     friends.scan(await shown_code(tab, friends))
     await tab.until(f"!document.querySelector('{BUTTON}')")
     friends.login(JANE)  # a scan elsewhere
-    told = await telegram.wait(BOSS, "signed out of wechat", seconds=40)
+    told = await telegram.wait(BOSS, "signed out of wechat")
     assert "under Service" in told.text
     assert "fawn setup wechat" in told.text
     await service.quiet()  # or the kill comes between the post and its receipt, and it is repeated
     downs = service.log().count("wechat.down")
     await service.restart()
-    await until(lambda: service.log().count("wechat.down") > downs, 20, "the same after a restart")
+    await until(lambda: service.log().count("wechat.down") > downs, what="the same after a restart")
     tab = await operator_tab(service, browser)
     await tab.click(BUTTON)
     friends.scan(await shown_code(tab, friends, 2))
-    await until(lambda: [row["result"] for row in audited(service, "channel.sign_in")][-1] == "signed_in", 30)
+    await until(lambda: [row["result"] for row in audited(service, "channel.sign_in")][-1] == "signed_in")
     results = [row["result"] for row in audited(service, "channel.sign_in")]
     assert results == ["begun", "ended", "begun", "signed_in"]
     assert len([text for text in said(telegram, BOSS) if "signed out" in text]) == 1

@@ -33,7 +33,7 @@ async def test_an_operator_lets_a_stranger_in_on_telegram(
     await service.quiet()
     assert len(model.requests()) == 1
     foreign = telegram.click(question.buttons[0][1], question.id, user=EVE)
-    await until(lambda: foreign in telegram.answers, 10, "the answer to the foreign press")
+    await until(lambda: foreign in telegram.answers, what="the answer to the foreign press")
     assert "Only the person I asked" in str(telegram.answers[foreign])
     assert len(model.requests()) == 1
     await service.restart()
@@ -42,7 +42,7 @@ async def test_an_operator_lets_a_stranger_in_on_telegram(
     await telegram.wait(BOB, "four, of course")
     second = await telegram.wait(ANN, "wants to talk to me")
     late = telegram.click(second.buttons[1][1], second.id, chat=ANN)
-    await until(lambda: late in telegram.answers, 10, "the answer to the late press")
+    await until(lambda: late in telegram.answers, what="the answer to the late press")
     await service.quiet()
     assert "✓ Let in" in str(telegram.answers[press])
     assert "answered or closed" in str(telegram.answers[late])
@@ -86,7 +86,7 @@ async def test_an_operator_lets_a_stranger_in_on_slack(tmp_path: Path) -> None:
         await service.start()
         try:
             asked = slack.send(ask(text="good morning"), f"D{SLACK_JANE}")
-            await slack.wait("good morning", f"D{SLACK_JANE}", asked, seconds=30)
+            await slack.wait("good morning", f"D{SLACK_JANE}", asked)
             first = slack.send(ask(text="four, of course"), "DU2", user="U2")
             await slack.wait("Send this code to whoever runs me", "DU2", first)
             question = await slack.wait("wants to talk to me", f"D{SLACK_JANE}")

@@ -50,7 +50,8 @@ async def asked(telegram: FakeTelegram, service: Service, text: str, count: int 
     """Send a request and return the messages with its open approvals."""
     telegram.send(text)
     await until(
-        lambda: len([each for each in telegram.visible(JANE) if labels(each)[:2] == ONCE]) == count, 20, "the approvals"
+        lambda: len([each for each in telegram.visible(JANE) if labels(each)[:2] == ONCE]) == count,
+        what="the approvals",
     )
     await service.quiet()
     return [each for each in telegram.visible(JANE) if each.buttons]
@@ -58,7 +59,7 @@ async def asked(telegram: FakeTelegram, service: Service, text: str, count: int 
 
 async def toast(telegram: FakeTelegram, click: str) -> str:
     """Return what the person sees who pressed a button."""
-    await until(lambda: click in telegram.answers, 10, "the answer to a press")
+    await until(lambda: click in telegram.answers, what="the answer to a press")
     return str(telegram.answers[click])
 
 
@@ -71,12 +72,12 @@ async def test_a_person_who_may_not_answer_is_not_told_that_it_is_their_answer(
 ) -> None:
     service = await start(permissions=ASK)
     telegram.send(f"@fawn_bot {asking('a')}", chat=GROUP)
-    shown = await telegram.wait(GROUP, QUESTION, seconds=30)
+    shown = await telegram.wait(GROUP, QUESTION)
     await service.quiet()
     for command in ("/status", "/plan more", "/chart more"):
         telegram.send(command, chat=GROUP, user=EVE)
     words = "I'm waiting for somebody else's answer to “May I run write_file?”."
-    await until(lambda: str(said(telegram, GROUP)).count(words) == 3, 20, "the answers")
+    await until(lambda: str(said(telegram, GROUP)).count(words) == 3, what="the answers")
     telegram.send("/status", chat=GROUP)
     await telegram.wait(GROUP, "I'm waiting for your answer to “May I run write_file?”.")
     press(telegram, shown, "Deny", chat=GROUP)
@@ -163,7 +164,7 @@ async def test_several_approvals_are_decided_one_by_one(telegram: FakeTelegram, 
     )  # any order
     press(telegram, two, "Deny")
     press(telegram, three, "Approve")
-    await until(lambda: written(service) == ["c"], 20, "the approved call")
+    await until(lambda: written(service) == ["c"], what="the approved call")
     await service.quiet()
     assert len(model.requests()) == 1, "the first one is still open"
     await service.restart()
@@ -266,7 +267,7 @@ async def in_slack(tmp_path: Path) -> AsyncIterator[InSlack]:
 async def test_approvals_and_grants_on_slack(in_slack: InSlack) -> None:
     slack, model = in_slack.slack, in_slack.model
     root = slack.send(f"<@{BOT}> {asking('a', text='first done')}")
-    question = await slack.wait(IN_SLACK, thread=root, seconds=30)
+    question = await slack.wait(IN_SLACK, thread=root)
     await in_slack.quiet()
     question = await slack.wait(IN_SLACK, thread=root)
     assert '"path": "/mnt/user-data/workspace/a"' in question.text

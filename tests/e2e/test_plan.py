@@ -49,7 +49,7 @@ async def test_a_plan_waits_for_go_also_after_a_kill(telegram: FakeTelegram, mod
     await service.quiet()
     assert len(model.requests()) == calls
     telegram.send("call it made2")
-    await until(lambda: "call it made2" in str(model.requests()[-1].messages), 20, "the change")
+    await until(lambda: "call it made2" in str(model.requests()[-1].messages), what="the change")
     await service.quiet()
     again = telegram.visible(JANE)[-1]
     assert "Shall I work by this plan?" in again.text
@@ -77,7 +77,7 @@ async def test_a_goal_continues_with_the_right_round_after_a_kill(
     model.script = play
     telegram.send("/goal make the tests pass")
     await telegram.wait(JANE, "Round 1 of 10: not met yet. one test fails")
-    await until(lambda: len(model.requests()) == 4, 20, "the second round")  # its last call hangs for a moment
+    await until(lambda: len(model.requests()) == 4, what="the second round")  # its last call hangs for a moment
     await service.restart()
     await telegram.wait(JANE, "_Goal met in round 3 of 10: all pass_".strip("_"))
     await service.quiet()
@@ -182,7 +182,7 @@ async def test_a_plan_asks_when_it_passes_its_expected_cost(
         shown = telegram.visible(JANE)[-1]
         bound = shown.text.partition("if this one passes ")[2].split(".\n")[0].rstrip(".")
         telegram.click(shown.buttons[0][1], shown.id)
-        await until(lambda: EXCESS in telegram.visible(JANE)[-1].text, 12, "the question")
+        await until(lambda: EXCESS in telegram.visible(JANE)[-1].text, what="the question")
         await service.quiet()
         asked = telegram.visible(JANE)[-1]
         assert f"of the {bound} {EXCESS}" in asked.text, "exactly the amount that was shown"

@@ -57,7 +57,7 @@ async def is_refused(telegram: FakeTelegram, service: Service, name: str) -> boo
     """Eve asks for something; return whether the budget refuses it."""
     telegram.send(ask(text=f"served {name}", id=name), chat=EVE)
     seen = len(telegram.visible(EVE))
-    await until(lambda: len(telegram.visible(EVE)) > seen, 20, "an answer")
+    await until(lambda: len(telegram.visible(EVE)) > seen, what="an answer")
     await service.quiet()
     text = telegram.visible(EVE)[-1].text
     assert (RESERVED in text) != (f"served {name}" in text), text

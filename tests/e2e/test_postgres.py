@@ -104,9 +104,9 @@ async def test_a_restart_of_the_server_in_the_middle_of_an_answer_loses_and_doub
     service.server.stop()
     telegram.send(ask(text=ANSWER))
     await wait_for(service, "database")
-    await until(lambda: "task.not_recorded name=posts" in service.log(), 20, "a place that cannot be stored")
+    await until(lambda: "task.not_recorded name=posts" in service.log(), what="a place that cannot be stored")
     service.server.start()
-    await telegram.wait(JANE, ANSWER, seconds=30)
+    await telegram.wait(JANE, ANSWER)
     await service.quiet()
     answers = [text for text in said(telegram, JANE) if not text.startswith("I can't")]  # the second was told so
     assert answers == [" ".join(f"w{n}" for n in range(60)), ANSWER]
@@ -153,9 +153,9 @@ async def test_a_finished_command_does_not_run_again_after_a_kill(
     await service.start()
     steps = [bash("echo once >> /mnt/user-data/workspace/effects")]
     telegram.send(ask(steps=steps, text="all done", delay_ms=1500))
-    await until(lambda: len(model.requests()) == 2, 15, "the model call after the tool")
+    await until(lambda: len(model.requests()) == 2, what="the model call after the tool")
     await service.restart()
-    await telegram.wait(JANE, "all done", seconds=15)
+    await telegram.wait(JANE, "all done")
     await service.quiet()
     assert (service.folder_of() / "workspace" / "effects").read_text() == "once\n"
 
@@ -167,10 +167,10 @@ async def test_in_slack_a_kill_loses_and_doubles_nothing(tmp_path: Path, server:
         await service.start()
         try:
             asked = slack.send(ask(text=ANSWER, delay_ms=1500), DIRECT)
-            await until(lambda: bool(model.requests()), 15, "the model call")
+            await until(lambda: bool(model.requests()), what="the model call")
             await service.kill()
             await service.start()
-            await slack.wait(ANSWER, DIRECT, asked, seconds=30)
+            await slack.wait(ANSWER, DIRECT, asked)
             other = slack.send("and again", DIRECT)
             await slack.wait("and again", DIRECT, other)
         finally:

@@ -49,11 +49,11 @@ async def propose(talk: ThreadTalk, number: int, **args: str) -> None:
 
 async def runs_now(talk: ThreadTalk, conversation: str) -> None:
     sql = f"SELECT 1 FROM runs WHERE state='running' AND conversation='{conversation}'"  # noqa: S608 — constants
-    await until(lambda: bool(talk.service.rows(sql)), 30, f"the run of {conversation}")
+    await until(lambda: bool(talk.service.rows(sql)), what=f"the run of {conversation}")
 
 
 async def settled(talk: ThreadTalk) -> None:
-    await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), 30, "the answer")
+    await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), what="the answer")
 
 
 def write(talk: ThreadTalk, *statements: str) -> None:
@@ -73,7 +73,7 @@ async def test_what_is_posted_beside_a_thread_survives_a_kill_at_three_moments(t
         await propose(talk, 3, what="Read the news")
         await propose(talk, 4, kind="watch", what="Say what is new", url="http://127.0.0.1:9/")
         talk.say(ask(steps=[bash(f"echo 1 > {OUT}/one.csv; sleep 600", background=True)], text="started"))
-        await until(lambda: [*talk.service.data.glob("threads/*/outputs/one.csv")], 30, "the file")
+        await until(lambda: [*talk.service.data.glob("threads/*/outputs/one.csv")], what="the file")
         talk.say(delegate("market", ask(text="The market is large", delay_ms=4000)))
         await runs_now(talk, "task:2")
 
@@ -131,7 +131,7 @@ async def test_what_works_beside_a_thread_is_cancelled_and_posts_nothing_more(tm
         talk.say(ask(steps=[bash(f"sleep 600; echo 1 > {OUT}/late.csv", background=True)], text="started"))
         await talk.shows("started")
         await until(
-            lambda: talk.service.rows("SELECT state FROM tasks WHERE id=2") == [("running",)], 30, "the command"
+            lambda: talk.service.rows("SELECT state FROM tasks WHERE id=2") == [("running",)], what="the command"
         )
         talk.say("!task 2 cancel")
         await talk.shows("Task 2 is cancelled.")
@@ -146,7 +146,7 @@ async def test_what_works_beside_a_thread_is_cancelled_and_posts_nothing_more(tm
             talk.say("!schedule run 2")
             await runs_now(talk, "schedule:2")
             talk.say(words)
-            await until(lambda count=count: talk.service.rows(stopped) == [(count,)], 30, "its end")  # type: ignore[misc]  # lambda
+            await until(lambda count=count: talk.service.rows(stopped) == [(count,)], what="its end")  # type: ignore[misc]  # lambda
         await talk.service.quiet()
         await talk.service.restart()
         await talk.service.quiet()
@@ -178,9 +178,11 @@ async def test_several_questions_beside_a_thread_survive_kills_and_one_is_cancel
         await talk.service.quiet()
         await talk.service.restart()
         talk.press("Task 2 “money”")
-        await until(lambda: len(talk.service.rows("SELECT 1 FROM questions WHERE state='open'")) == 1, 30, "the answer")
+        await until(
+            lambda: len(talk.service.rows("SELECT 1 FROM questions WHERE state='open'")) == 1, what="the answer"
+        )
         await talk.service.restart()
-        await talk.shows("the money is large", seconds=40)
+        await talk.shows("the money is large")
         talk.say("!task 1 cancel")
         await talk.shows("Task 1 is cancelled.")
         await talk.service.quiet()
@@ -204,26 +206,26 @@ async def test_what_the_thread_asks_is_answered_and_closed_and_survives_a_kill_a
             (bash("echo deployed"), "echo deployed", "Approve", "it is deployed"),
         ):
             talk.say(ask(steps=[{**asks, "delay_ms": 1500}], text=done))
-            await until(lambda: bool(talk.service.rows("SELECT 1 FROM runs WHERE state='running'")), 30, "the run")
+            await until(lambda: bool(talk.service.rows("SELECT 1 FROM runs WHERE state='running'")), what="the run")
             await talk.service.restart()
-            await talk.shows(shown, seconds=40)
+            await talk.shows(shown)
             await talk.service.quiet()
             await talk.service.restart()
             talk.press(label)
             await settled(talk)
             await talk.service.restart()
-            await talk.shows(done, seconds=40)
+            await talk.shows(done)
             await talk.service.quiet()
             assert talk.count(done) == 1
             talk.say(ask(steps=[asks], text=f"again: {done}"))
-            await until(lambda: bool(talk.service.rows("SELECT 1 FROM questions WHERE state='open'")), 30, "it asks")
+            await until(lambda: bool(talk.service.rows("SELECT 1 FROM questions WHERE state='open'")), what="it asks")
             await talk.service.quiet()
             talk.say("!stop")
             await settled(talk)
             await talk.service.quiet()
             await talk.service.restart()
             talk.say(ask(steps=[asks], text=f"in words: {done}"))
-            await until(lambda: bool(talk.service.rows("SELECT 1 FROM questions WHERE state='open'")), 30, "it asks")
+            await until(lambda: bool(talk.service.rows("SELECT 1 FROM questions WHERE state='open'")), what="it asks")
             await talk.service.quiet()
             talk.say(label)
             await talk.shows(f"in words: {done}")
@@ -245,7 +247,7 @@ async def test_what_waiting_lists_is_answered_by_button_or_number_after_kills_an
             await talk.service.quiet()
             known = len(talk.service.rows("SELECT 1 FROM waiting_numbers")) + 1
             rig.mutter("!waiting")
-            await until(lambda n=known: len(talk.service.rows("SELECT 1 FROM waiting_numbers")) == n, 30, "the list")  # type: ignore[misc]  # lambda
+            await until(lambda n=known: len(talk.service.rows("SELECT 1 FROM waiting_numbers")) == n, what="the list")  # type: ignore[misc]  # lambda
             await talk.service.quiet()
             [(listed,)] = talk.service.rows("SELECT max(number) FROM waiting_numbers")
             if number == 1:
@@ -257,12 +259,12 @@ async def test_what_waiting_lists_is_answered_by_button_or_number_after_kills_an
             if number < 3:
                 await settled(talk)
                 await talk.service.restart()  # right after the answer
-                await talk.shows(f"the {what} is done", seconds=40)
+                await talk.shows(f"the {what} is done")
                 await talk.service.quiet()
         talk.say("!task 3 cancel")
         await talk.shows("Task 3 is cancelled.")
         rig.mutter(f"!waiting {listed} Approve")
-        await until(lambda: any("any more" in each for each in rig.visible()), 30, "the refusal")
+        await until(lambda: any("any more" in each for each in rig.visible()), what="the refusal")
         await talk.service.quiet()
         assert [talk.count(f"the {what} is done") for what in ("first", "second", "third")] == [1, 1, 0]
 
@@ -278,15 +280,15 @@ async def test_what_others_talk_about_beside_a_question_survives_a_kill_and_is_s
         await talk.service.quiet()
         talk.say(ask(text="the release is on Friday", delay_ms=2000), by=talk.other)
         running = "SELECT 1 FROM runs WHERE state='running' AND requester<>(SELECT requester FROM runs WHERE id=1)"
-        await until(lambda: bool(talk.service.rows(running)), 30, "her turn")
+        await until(lambda: bool(talk.service.rows(running)), what="her turn")
         await talk.service.restart()
-        await talk.shows("the release is on Friday", seconds=40)
+        await talk.shows("the release is on Friday")
         await talk.service.quiet()
         await talk.service.restart()
         talk.say(ask(**SLOW), by=talk.other)
-        await until(lambda: bool(talk.service.rows(running)), 30, "her turn")
+        await until(lambda: bool(talk.service.rows(running)), what="her turn")
         talk.say("!stop", by=talk.other)
-        await until(lambda: not talk.service.rows(running), 30, "its end")
+        await until(lambda: not talk.service.rows(running), what="its end")
         await talk.service.quiet()
         assert talk.count("the release is on Friday") == 1
         talk.say("csv")

@@ -34,11 +34,11 @@ async def test_a_preview_link_works_and_the_server_still_runs_in_the_next_turn(
     await start(sandbox={"provider": "local", "preview": preview})
     expose = {"calls": [{"name": "expose", "args": {"port": 8000}}]}
     telegram.send(ask(steps=[bash(SERVE), expose], text="there it is"))
-    await telegram.wait(JANE, "there it is", seconds=20)
+    await telegram.wait(JANE, "there it is")
     link = re.search(r"http://127\.0\.0\.1:\d+/p/[0-9a-f-]+/", results(model))
     assert link, results(model)
     telegram.send(ask(steps=[bash("curl -s http://localhost:8000/")], text="still there"))
-    await telegram.wait(JANE, "still there", seconds=20)
+    await telegram.wait(JANE, "still there")
     assert results(model).endswith("hi there")
     async with aiohttp.ClientSession() as person, person.get(link[0]) as answer:
         assert (answer.status, await answer.text()) == (200, "hi there\n")
@@ -59,7 +59,7 @@ async def test_a_command_that_fills_the_disk_is_stopped_with_a_reason(
     await start(sandbox={"provider": "local", "disk_mb": 20})
     fill = "for i in $(seq 3000); do head -c 1M /dev/zero >> big; sleep 0.02; done"
     telegram.send(ask(steps=[bash(fill), bash("rm big; echo deleted")], text="cleaned up"))
-    await telegram.wait(JANE, "cleaned up", seconds=40)
+    await telegram.wait(JANE, "cleaned up")
     stopped = r"The sandbox was stopped with all its processes: .* 20 MB are allowed \(sandbox\.disk_mb\)"
     assert re.search(stopped, results(model))
     assert results(model).endswith("deleted")
@@ -70,7 +70,7 @@ async def test_without_a_network_the_model_learns_which_setting_to_change(
 ) -> None:
     service = await start(sandbox={"provider": "local"})
     telegram.send(ask(steps=[bash("pip install surely-not-there")], text="no network"))
-    await telegram.wait(JANE, "no network", seconds=40)
+    await telegram.wait(JANE, "no network")
     assert "The sandbox has no network (sandbox.network.mode is off); an operator can allow" in results(model)
     assert "egress.refused" in service.log()
 

@@ -80,12 +80,12 @@ async def plant_tasks(telegram: FakeTelegram, service: Service) -> None:
     prompt = ask(steps=[{"calls": [write]}], text="mulberry")
     args = {"description": "mulberry", "prompt": prompt, "kind": "general-purpose", "background": True}
     telegram.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="delegated"))
-    await until(lambda: any("mulberry" in each.text.splitlines() for each in telegram.visible(JANE)), 30, "its result")
+    await until(lambda: any("mulberry" in each.text.splitlines() for each in telegram.visible(JANE)), what="its result")
     command = bash("echo zither; sleep 300", background=True)
     telegram.send(f"@fawn_bot {ask(steps=[command], text='runs')}", chat=GROUP, user=JANE)
     await telegram.wait(GROUP, "runs")
     logs = service.data / "threads"
-    await until(lambda: [each for each in logs.glob("*/workspace/.tasks/4.log") if each.stat().st_size], 20, "zither")
+    await until(lambda: [each for each in logs.glob("*/workspace/.tasks/4.log") if each.stat().st_size], what="zither")
     await service.quiet()
 
 
@@ -112,7 +112,7 @@ async def test_nothing_of_a_forgotten_person_is_left(telegram: FakeTelegram, mod
     await telegram.wait(JANE, "I'm forgetting you.")
     await service.kill()  # kill -9, wherever the job is
     await service.start()
-    await telegram.wait(JANE, "Done: I have forgotten you.", seconds=30)
+    await telegram.wait(JANE, "Done: I have forgotten you.")
     await service.quiet()
     await service.stop()
     assert found_words(service.data) == {}
@@ -151,7 +151,7 @@ async def test_only_the_person_confirms_and_an_operator_forgets_on_the_host(
     assert "marzipan" in found_words(service.data)
     code, text = await service.fawn("forget", "telegram", str(JANE), "--yes")
     assert (code, "within moments" in text) == (0, True), text
-    await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='forget_person'"), 30, "the end of the job")
+    await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='forget_person'"), what="the end of the job")
     await service.stop()
     assert found_words(service.data) == {}
 
@@ -174,7 +174,7 @@ async def test_a_person_gets_their_own_data_in_their_direct_chat(
     telegram.send("/export me", chat=GROUP, user=JANE)
     await telegram.wait(GROUP, "in our direct chat only")
     telegram.send("/export me")
-    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], 30, "the file")
+    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], what="the file")
     await service.quiet()
     [shown] = [each for each in telegram.visible(JANE) if each.file_name == "my-data.jsonl"]
     assert shown.file is not None

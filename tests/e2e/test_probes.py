@@ -120,6 +120,6 @@ async def test_every_channel_says_within_30_seconds_that_it_is_deaf(tmp_path: Pa
                 rig.wire.deafen()
         names = [f"{name}.down" for name in service.names]
         try:
-            await until(lambda: all(name in service.log()[before:] for name in names), 30)
+            await until(lambda: all(name in service.log()[before:] for name in names))
         except TimeoutError:
             raise AssertionError(service.log()[before:]) from None

@@ -48,12 +48,12 @@ async def test_a_turn_continues_with_its_reasoning_after_a_kill_between_two_call
             telegram.send("/model high")
             await telegram.wait(JANE, "From your next message on, main (main) answers here with the effort high.")
             telegram.send(ask(steps=[LOOKS], text="all seen"))
-            await until(lambda: len(model.requests()) == 2, 30, "the call with the result of the tool")
+            await until(lambda: len(model.requests()) == 2, what="the call with the result of the tool")
             stored = "SELECT * FROM checkpoints"  # it waits two seconds for a commit of the turn
-            await until(lambda: reasoning in str(service.rows(stored)), 10, "the state after the tool")
+            await until(lambda: reasoning in str(service.rows(stored)), what="the state after the tool")
             busy = False
             await service.restart()
-            await telegram.wait(JANE, "all seen", seconds=30)
+            await telegram.wait(JANE, "all seen")
             await service.quiet()
             telegram.send(ask(text="seen before"))
             await telegram.wait(JANE, "seen before")
@@ -83,7 +83,7 @@ async def test_thinking_is_a_folded_step_in_slack(tmp_path: Path) -> None:
         await service.start()
         try:
             asked = slack.send(ask(steps=[LOOKS], text="all seen"), DIRECT)
-            await slack.wait("all seen", DIRECT, asked, seconds=30)
+            await slack.wait("all seen", DIRECT, asked)
             await service.quiet()
         finally:
             await service.kill()

@@ -61,7 +61,7 @@ async def test_a_ping_survives_a_crash_and_is_sent_once(telegram: FakeTelegram, 
     telegram.send(ask(text="worth waiting for", delay_ms=1500))
     await until(lambda: model.requests(), what="the model call")
     await service.restart()
-    await telegram.wait(JANE, "Done after", seconds=30)
+    await telegram.wait(JANE, "Done after")
     await service.restart()
     await service.quiet()
     texts = said(telegram, JANE)
@@ -90,7 +90,7 @@ async def test_pings_go_to_the_private_chat_to_bark_and_to_webhooks_and_wait_for
         await work("first answer")
         await telegram.wait(JANE, "Done after")
         assert not any("Done after" in text for text in said(telegram, group))
-        await until(lambda: len(servers.hooks) == 1, 10, "the webhook")
+        await until(lambda: len(servers.hooks) == 1, what="the webhook")
 
         telegram.send(f"/notify bark {servers.base_url}/key7", chat=group, user=JANE)
         await telegram.wait(group, "Write it to me in a private chat")
@@ -100,7 +100,7 @@ async def test_pings_go_to_the_private_chat_to_bark_and_to_webhooks_and_wait_for
         await telegram.wait(JANE, "Pings go to your Bark.")
         servers.failures = 0
         await work("second answer")
-        await until(lambda: len(servers.shown) == 1, 10, "the push")
+        await until(lambda: len(servers.shown) == 1, what="the push")
 
         telegram.send("/notify here")
         telegram.send("/notify quiet 00:00-23:59")
@@ -120,7 +120,7 @@ async def test_pings_go_to_the_private_chat_to_bark_and_to_webhooks_and_wait_for
         known = {*servers.hooks}
         telegram.send(ask(text="the private answer", **SLOW))
         await telegram.wait(JANE, "the private answer")
-        await until(lambda: len(servers.hooks) > len(known), 10, "the webhook")
+        await until(lambda: len(servers.hooks) > len(known), what="the webhook")
         [text] = [hook["data"]["text"] for id, hook in servers.hooks.items() if id not in known]
         assert re.fullmatch(r"Done after \d s\.", text), "no title of a direct chat"
         await service.quiet()
@@ -145,7 +145,7 @@ async def test_the_key_of_a_bark_device_is_in_no_message_export_or_backup(
     assert [payload for payload in stored if "bark …" in payload] == stored
     assert "KEY" not in str(stored)
     telegram.send("/export me")
-    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], 30, "the file")
+    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], what="the file")
     [shown] = [each for each in telegram.visible(JANE) if each.file_name == "my-data.jsonl"]
     assert shown.file is not None
     assert b'"has_bark":1' in shown.file
@@ -182,7 +182,7 @@ async def test_a_bark_key_is_stored_under_a_key_that_can_be_replaced(
             await service.start()
             seen.append(stored(service))
             telegram.send(ask(text=f"long {len(seen)}", **SLOW))
-            await until(lambda: len(servers.shown) == len(seen), 30, "the push")
+            await until(lambda: len(servers.shown) == len(seen), what="the push")
             await service.stop()
         assert all("DEVICEKEY" not in text and text.startswith("sealed:1:") for text in seen)
         assert seen[0] != seen[1] == seen[2], "a start seals anew what another key sealed"

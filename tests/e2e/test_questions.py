@@ -74,7 +74,7 @@ async def test_messages_sent_with_an_answer_reach_the_model(
     telegram.send("x" * 4096)
     telegram.send("the end of it")
     await service.start()
-    await until(lambda: "the end of it" in str(model.requests()[-1].messages), 20, "the paste")
+    await until(lambda: "the end of it" in str(model.requests()[-1].messages), what="the paste")
     await service.quiet()
     assert results(model) == ["this one:"]
     assert "x" * 4096 in str(model.requests()[-1].messages)

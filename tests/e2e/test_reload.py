@@ -50,7 +50,7 @@ async def printed(service: Service, code: int = 0, **settings: Any) -> str:
 async def answered(telegram: FakeTelegram, service: Service, text: str, **directive: Any) -> Request:
     """Send a request, wait for its answer, and return what the model got last."""
     telegram.send(ask(text=text, **directive))
-    await telegram.wait(JANE, text, seconds=30)
+    await telegram.wait(JANE, text)
     await service.quiet()
     return service.model.requests()[-1]
 
@@ -189,11 +189,11 @@ async def test_a_running_turn_keeps_its_model_and_its_server(
     allowed = {"permissions": {"allow": ["mcp__*"], "outward": "allow"}}
     service = await start(mcpServers={"modern": server("modern", tmp_path)}, **allowed)
     telegram.send(ask(steps=[calls("mcp__modern__wait", seconds=4)], text="waited for it"))
-    await until(lambda: (tmp_path / "notes").exists(), 30, "the call")
+    await until(lambda: (tmp_path / "notes").exists(), what="the call")
     [pid] = processes(str(tmp_path / "notes"))
     await reload(service, models=[entry(service, "other")], **allowed)
     assert "waited for it" not in str(said(telegram, JANE)), "the turn still works"
-    await telegram.wait(JANE, "waited for it", seconds=30)
+    await telegram.wait(JANE, "waited for it")
     assert model.requests()[-1].body["model"] == "any"
     assert "waited" in str([m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"])
     await until(lambda: pid not in processes(str(tmp_path / "notes")), what="the end of the removed server")
@@ -234,7 +234,7 @@ async def test_open_questions_survive(telegram: FakeTelegram, model: FakeModel, 
     await question(telegram, service, "The server “modern” asks: Which colour?")
     await reload(service, prompt={"extend": "Beavers."}, **servers)
     telegram.send("dark green")
-    await telegram.wait(JANE, "painted", seconds=30)
+    await telegram.wait(JANE, "painted")
     assert (tmp_path / "notes").read_text() == "north dark green\n"
 
 

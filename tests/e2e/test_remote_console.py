@@ -58,7 +58,7 @@ async def test_ask_answers_with_files_questions_and_commands(start: Start, tmp_p
         service, folder, "ask", *where, "--timeout", "1", ask(text="x", delay_ms=60_000)
     )
     assert (code, out) == (1, "")
-    await until(lambda: not service.rows("SELECT 1 FROM runs WHERE state='running'"), 20, "the stop")
+    await until(lambda: not service.rows("SELECT 1 FROM runs WHERE state='running'"), what="the stop")
 
 
 async def test_ctrl_c_stops_what_ask_began_elsewhere(start: Start) -> None:

@@ -60,7 +60,7 @@ async def test_the_limit_of_turns_counts_those_of_both_services(pair: Pair) -> N
     async with client_of(one, key) as here, client_of(two, key) as there:
         _status, first = await post(here, "/v1/threads/a/messages", {"text": ask(word="long-", tokens=60, tok_ms=100)})
         await wait_for(here, f"/v1/messages/{first['id']}", lambda found: found["run"])
-        await until(lambda: two.rows("SELECT 1 FROM conversations WHERE owner IS NOT NULL"), 10, "the first turn")
+        await until(lambda: two.rows("SELECT 1 FROM conversations WHERE owner IS NOT NULL"), what="the first turn")
         _status, second = await post(there, "/v1/threads/b/messages", {"text": ask(text="short")})
         await finished_run(there, second["id"])
         [(state,)] = one.rows("SELECT state FROM runs ORDER BY id LIMIT 1")

@@ -54,7 +54,7 @@ async def test_a_run_is_read_stopped_and_answered_at_the_other_service(pair: Pai
         _status, sent = await post(here, PATH, {"text": slow(ms=200)})
         fold = Fold()
         reading = asyncio.create_task(follow(there, "/v1/threads/t/events", fold, lambda now: now.ends, "0"))
-        await until(lambda: len(text_of_run(fold)) > 20, 30, "the first words")
+        await until(lambda: len(text_of_run(fold)) > 20, what="the first words")
         [run] = {event.data["run"] for event in fold.seen if event.name == "text"}
         _status, found = await get(there, f"/v1/runs/{run}")
         assert WORDS.startswith(found["text"])
@@ -81,7 +81,7 @@ async def test_a_stream_goes_on_when_the_run_moves_to_its_own_service(pair: Pair
     async with client_of(one, key) as here, client_of(two, key) as there:
         await post(here, PATH, {"text": slow(ms=150)})
         reading = asyncio.create_task(follow(there, "/v1/threads/t/events", fold, lambda now: now.ends, "0"))
-        await until(lambda: len(text_of_run(fold)) > 20, 30, "the first words")
+        await until(lambda: len(text_of_run(fold)) > 20, what="the first words")
         await one.kill()
         await asyncio.wait_for(reading, 60)
     assert [(end["state"], end["text"]) for end in fold.ends] == [("done", WORDS)]

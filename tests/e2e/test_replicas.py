@@ -109,7 +109,7 @@ async def test_a_turn_of_a_killed_service_is_taken_over_within_15_seconds(pair: 
     key, message = await begin(one, ask(word="forty-two-", tokens=200, tok_ms=50))
     await one.kill()
     killed = time.monotonic()
-    await until(lambda: two.rows("SELECT 1 FROM runs WHERE attempt=2"), 40, "the next attempt")
+    await until(lambda: two.rows("SELECT 1 FROM runs WHERE attempt=2"), what="the next attempt")
     assert time.monotonic() - killed <= LEASE_SECONDS + 3
     assert "forty-two" in await answer_at(two, key, message)
     assert "replica.dead" in two.log()
@@ -122,7 +122,7 @@ async def test_a_paused_service_writes_nothing_when_it_wakes_up_and_ends(pair: t
     key, message = await begin(one, ask(word="forty-two-", steps=steps, tokens=50, tok_ms=50))
     assert one.process
     one.process.send_signal(signal.SIGSTOP)
-    await until(lambda: two.rows("SELECT 1 FROM runs WHERE attempt=2"), 40, "the next attempt")
+    await until(lambda: two.rows("SELECT 1 FROM runs WHERE attempt=2"), what="the next attempt")
     one.process.send_signal(signal.SIGCONT)
     assert await asyncio.wait_for(one.process.wait(), 20) == LEASE_LOST
     assert "forty-two" in await answer_at(two, key, message)
@@ -135,7 +135,7 @@ async def test_a_service_that_is_stopped_leaves_its_turns_to_the_other_at_once(p
     await begin(one, ask(word="forty-two-", tokens=2000, tok_ms=50))
     assert await one.stop(60) == OK
     stopped = time.monotonic()
-    await until(lambda: two.rows("SELECT 1 FROM conversations WHERE owner IS NOT NULL"), 20, "the other one")
+    await until(lambda: two.rows("SELECT 1 FROM conversations WHERE owner IS NOT NULL"), what="the other one")
     assert time.monotonic() - stopped < LEASE_SECONDS / 2
     assert two.rows("SELECT attempt FROM runs") == [(1,)]
     assert [*two.rows("SELECT count(*) FROM replicas")] == [(1,)]

@@ -43,7 +43,7 @@ async def test_a_handle_survives_a_kill(tmp_path: Path, name: str) -> None:
     async with AllPlatforms.open(tmp_path, name, encryption={"key": KEY}) as service:
         await ask_and_kill(service, name)
         await service.start()
-        await until(service.rigs[name].used_handle, 20, "an answer by the handle")
+        await until(service.rigs[name].used_handle, what="an answer by the handle")
         await service.quiet()
 
 

@@ -68,7 +68,7 @@ async def test_a_revoked_role_holds_from_the_next_call_of_a_running_turn(
     telegram.send(
         ask(steps=[{"calls": [write("b")]}, {"calls": [write("a")]}, {"calls": [write("c")]}], text="done"), chat=EVE
     )
-    question = await telegram.wait(EVE, "May I run write_file?", seconds=30)
+    question = await telegram.wait(EVE, "May I run write_file?")
     assert written(service) == ["b"]
     telegram.send("/access revoke 78")
     await telegram.wait(JANE, "Revoked.")
@@ -82,7 +82,7 @@ async def test_a_group_in_another_chat_approves(telegram: FakeTelegram, model: F
     entry = {"calls": ["write_file(*/a)"], "roles": ["operator"], "chat": OPS_CHAT}
     service = await start(**team(("operator", str(JANE)), ("operator", "77"), team={"approvals": [entry]}))
     telegram.send(asking("a", text="all done"), chat=EVE)
-    asked = await telegram.wait(EVE, "May I run write_file?", seconds=30)
+    asked = await telegram.wait(EVE, "May I run write_file?")
     assert "Only people with one of these roles may approve this: operator." in asked.text
     card = await telegram.wait(OPS, "needs an approval in the chat")
     assert '"path": "/mnt/user-data/workspace/a"' in card.text
@@ -94,14 +94,14 @@ async def test_a_group_in_another_chat_approves(telegram: FakeTelegram, model: F
     await service.restart()
     press(telegram, card, "Approve", user=JANE, chat=OPS)
     await telegram.wait(EVE, "all done")
-    await until(lambda: "chose Approve" in str(said(telegram, EVE)), 20, "the decision in the requester's chat")
-    await until(lambda: "Approved by Jane" in str(said(telegram, OPS)), 20, "the decision in the chat that was asked")
+    await until(lambda: "chose Approve" in str(said(telegram, EVE)), what="the decision in the requester's chat")
+    await until(lambda: "Approved by Jane" in str(said(telegram, OPS)), what="the decision in the chat that was asked")
     await service.quiet()
     assert written(service) == ["a"]
     assert service.rows("SELECT DISTINCT requester FROM runs") == [(str(EVE),)]
     telegram.send(asking("a", id="2", text="not done"), chat=EVE)
     await until(
-        lambda: len([s for s in telegram.visible(OPS) if labels(s)[:2] == ["Approve", "Deny"]]) >= 1, 20, "card"
+        lambda: len([s for s in telegram.visible(OPS) if labels(s)[:2] == ["Approve", "Deny"]]) >= 1, what="card"
     )
     again = [shown for shown in telegram.visible(OPS) if shown.buttons][-1]
     press(telegram, again, "Deny", user=77, chat=OPS)
@@ -117,7 +117,7 @@ async def test_a_role_of_one_chat_gives_no_role_beyond_it(
     await telegram.wait(OPS, "Everybody in this chat without a role of their own is operator from now on.")
     for words in ("grant operator 79", "grant operator 78", "grant viewer 79", "revoke 79"):
         telegram.send(f"/access {words}", chat=OPS, user=EVE)
-    await until(lambda: str(said(telegram, OPS)).count("in this chat only") == 4, 20, "four refusals")
+    await until(lambda: str(said(telegram, OPS)).count("in this chat only") == 4, what="four refusals")
     assert service.rows("SELECT subject, role FROM person_roles") == [(f"chat:{OPS}", "operator")]
     telegram.send("/access grant member here", chat=OPS, user=EVE)
     await telegram.wait(OPS, "Everybody in this chat without a role of their own is member from now on.")
@@ -133,7 +133,7 @@ async def test_who_asks_beside_the_requester_does_not_approve_what_they_ask_for(
     telegram.send("@fawn_bot look around", chat=OPS, user=EVE)
     telegram.send(f"@fawn_bot {asking('a', text='all done')}", chat=OPS, user=JANE)
     await service.start()
-    card = await telegram.wait(OPS, "May I run write_file?", seconds=30)
+    card = await telegram.wait(OPS, "May I run write_file?")
     await service.quiet()
     assert service.rows("SELECT requester, people FROM runs") == [(str(EVE), f"{EVE} {JANE}")]
     assert "Only the person I asked" in await toast(telegram, press(telegram, card, "Approve", user=JANE, chat=OPS))
@@ -150,7 +150,7 @@ async def test_a_chat_that_cannot_be_asked_is_named_where_the_call_was_requested
     service = await start(**team(("operator", str(JANE)), team={"approvals": [entry]}))
     telegram.block(OPS)
     telegram.send(asking("a", text="all done"), chat=EVE)
-    card = await telegram.wait(EVE, "May I run write_file?", seconds=30)
+    card = await telegram.wait(EVE, "May I run write_file?")
     await telegram.wait(EVE, f"I could not ask in the chat {OPS_CHAT}.")
     press(telegram, card, "Approve", user=JANE, chat=EVE)
     await telegram.wait(EVE, "all done")
@@ -177,9 +177,9 @@ async def test_the_other_chat_gets_the_whole_of_a_long_call(
     long = write("a")
     long["args"]["content"] = "x" * 3000
     telegram.send(ask(steps=[{"calls": [long]}], text="all done"), chat=EVE)
-    card = await telegram.wait(OPS, "needs an approval in the chat", seconds=30)
+    card = await telegram.wait(OPS, "needs an approval in the chat")
     assert "call.txt" in card.text
-    await until(lambda: all(files_in(telegram, chat) for chat in (OPS, EVE)), 20, "the files")
+    await until(lambda: all(files_in(telegram, chat) for chat in (OPS, EVE)), what="the files")
     for chat in (OPS, EVE):
         [file] = files_in(telegram, chat)
         assert (file.file_name, file.file.count(b"x")) == ("call.txt", 3000)
@@ -212,13 +212,13 @@ async def test_sub_agents_fallbacks_titles_goals_and_memory_keep_to_the_models_o
     )
     args = {"description": "work", "prompt": ask(text="worked", id="sub"), "kind": "lab", "after": []}
     telegram.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="all done"), chat=EVE)
-    await telegram.wait(EVE, "all done", seconds=30)
+    await telegram.wait(EVE, "all done")
     await service.quiet()
     assert set(called) == {"small"}
     telegram.send("/goal " + ask(text="The invoices of November go to the office in Kiel.", id="goal"), chat=EVE)
     await telegram.wait(EVE, "invoices of November")
     await service.quiet()
-    await until(lambda: not service.rows("SELECT 1 FROM memory_queue"), 20, "the memory")
+    await until(lambda: not service.rows("SELECT 1 FROM memory_queue"), what="the memory")
     kinds = {kind for (kind,) in service.rows("SELECT kind FROM usage")}
     assert {"turn", "memory", "evaluation"} <= kinds
     assert set(called) == {"small"}
@@ -241,7 +241,7 @@ async def test_the_agent_saves_a_note_of_the_workspace_for_whose_right_reaches_i
     for person in (EVE, JANE):
         work = ask(steps=[{"calls": [note]}], text=f"done {person}", id=str(person))
         telegram.send(f"@fawn_bot {words}. {work}", chat=OPS, user=person)
-        await telegram.wait(OPS, f"done {person}", seconds=30)
+        await telegram.wait(OPS, f"done {person}")
         await service.quiet()
         assert ("only an operator can save a note" in results(model)[-1]) == (person == EVE)
     assert service.rows("SELECT owner, audience LIKE '%/workspace' FROM memory") == [(str(JANE), 1)]
@@ -264,11 +264,11 @@ async def test_a_deputy_is_told_and_answers_in_their_own_direct_chat_after_a_kil
     assert labels(told) == ["Give back"]
     step = {"calls": [{"name": "ask_clarification", "args": {"question": "Which format?", "options": ["csv", "pdf"]}}]}
     telegram.send(f"@fawn_bot {ask(steps=[step], text='it is csv')}", chat=OPS, user=EVE)
-    await telegram.wait(OPS, "Which format?", seconds=30)
-    await telegram.wait(BOB, "A question waits for User78, for whom you stand in.", seconds=30)
+    await telegram.wait(OPS, "Which format?")
+    await telegram.wait(BOB, "A question waits for User78, for whom you stand in.")
     await service.quiet()
     telegram.send(ask(steps=[step], text="mine alone", id="2"), chat=EVE)  # in her direct chat
-    await telegram.wait(EVE, "Which format?", seconds=30)
+    await telegram.wait(EVE, "Which format?")
     await service.quiet()
     await service.kill()
     await service.start()
@@ -285,7 +285,7 @@ async def test_a_deputy_is_told_and_answers_in_their_own_direct_chat_after_a_kil
     telegram.send("/access revoke 79")
     await telegram.wait(JANE, "Revoked.")
     telegram.send("/waiting 1 csv", chat=BOB)
-    await telegram.wait(OPS, "it is csv", seconds=30)
+    await telegram.wait(OPS, "it is csv")
     assert "User79 chose csv" in str(said(telegram, OPS))
     await service.quiet()
     [row] = await rows_of(service, "--kind", "hand.over")

@@ -113,7 +113,7 @@ async def test_the_tools_of_a_named_agent(
     for attempt in attempts.values():
         attempt.send("/agents reader me")
     chosen = "SELECT count(*) FROM agent_defaults"
-    await until(lambda: service.rows(chosen) == [(len(attempts),)], 20, "the choices")
+    await until(lambda: service.rows(chosen) == [(len(attempts),)], what="the choices")
     await act(attempts)
 
     async def see(attempt: Attempt) -> None:
@@ -166,11 +166,11 @@ async def test_a_call_that_others_approve(
             return
         shown = await attempt.wait("May I run")
         refused = attempt.press(shown, "Approve")
-        await until(lambda: refused in telegram.answers, 20, "the refusal")
+        await until(lambda: refused in telegram.answers, what="the refusal")
         assert "Only the person I asked" in str(telegram.answers[refused]), attempt.path
         assert not attempt.has_effect(), attempt.path
         attempt.press(shown, "Approve", user=JANE)
-        await until(attempt.has_effect, 30, f"the effect of {attempt.path}")
+        await until(attempt.has_effect, what=f"the effect of {attempt.path}")
         await attempt.wait_done()
 
     await each_path(attempts, approve)
@@ -197,16 +197,16 @@ async def test_a_person_who_may_not_have_work_done_any_more(
     model.script = hold_back(is_held, *(attempts[path] for path in running))
     for path in running:
         await PATHS[path].act(attempts[path])
-        await until(lambda: any(is_at_the_call(attempts[path], each.messages) for each in model.requests()), 20, path)  # noqa: B023 — awaited here
+        await until(lambda: any(is_at_the_call(attempts[path], each.messages) for each in model.requests()), what=path)  # noqa: B023 — awaited here
     before = len(model.requests())
     await act(attempts, *running, NO_MODEL)
     accepted = "SELECT count(*) FROM conversations WHERE pending>0 AND owner IS NULL"
     waiting = len(attempts) - len(running) - 1
-    await until(lambda: service.rows(accepted) == [(waiting,)], 20, "what waits for a place")
+    await until(lambda: service.rows(accepted) == [(waiting,)], what="what waits for a place")
     for attempt in attempts.values():
         telegram.send(f"/access grant viewer {attempt.person}")
     roles = "SELECT count(*) FROM person_roles"
-    await until(lambda: service.rows(roles) == [(len(attempts),)], 20, "the roles")
+    await until(lambda: service.rows(roles) == [(len(attempts),)], what="the roles")
     await PATHS[NO_MODEL].act(attempts[NO_MODEL])  # it would not wait
     is_held.clear()
 
@@ -217,7 +217,7 @@ async def test_a_person_who_may_not_have_work_done_any_more(
         def denied() -> bool:
             return bool(attempt.audit("access.denied")) or "denied" in [row["result"] for row in tool_rows(attempt)]
 
-        await until(denied, 20, f"the refusal of {attempt.path}")  # an answer is shown before the audit has its turn
+        await until(denied, what=f"the refusal of {attempt.path}")  # an answer is shown before the audit has its turn
 
     await each_path(attempts, is_refused)
     after = [text for request in model.requests()[before:] if (text := str(request.messages))]
@@ -278,7 +278,7 @@ async def test_a_used_up_budget(tmp_path: Path, telegram: FakeTelegram, model: F
     args = {"description": "work", "prompt": "hello", "kind": "general-purpose", "after": []}
     telegram.send(ask(steps=[{"calls": [{"name": "task", "args": args}]}], text="used up"))
     await prepare_with_a_request(attempts)
-    await telegram.wait(JANE, "used up", seconds=30)
+    await telegram.wait(JANE, "used up")
     await reload(service, tmp_path, budgets=budgets)
     await act(attempts)
 
@@ -322,7 +322,7 @@ async def test_a_rate_of_a_tool(tmp_path: Path, telegram: FakeTelegram, model: F
     await reload(service, tmp_path, rate_limits=limits)
     first = [{"name": "write_file", "args": {"path": "/mnt/user-data/workspace/a", "content": "a"}}]
     telegram.send(ask(steps=[{"calls": [*first, {"name": NOTE, "args": {"text": "a"}}]}], text="used both"))
-    await telegram.wait(JANE, "used both", seconds=30)
+    await telegram.wait(JANE, "used both")
     first_command = attempts["end of a command"]  # its end is tested: it needs the one call of bash
     await PATHS[first_command.path].act(first_command)
     await first_command.wait_done()
@@ -347,10 +347,10 @@ async def test_a_private_memory_in_a_group(
         args = {"action": "save", "text": fact, "quote": fact, "kind": "preference"}
         words = ask(steps=[{"calls": [{"name": "memory", "args": args}]}], text="noted")
         telegram.send(f"{fact} {words}", chat=attempt.person)
-    await until(lambda: service.rows("SELECT count(*) FROM memory") == [(len(attempts),)], 30, "the memories")
+    await until(lambda: service.rows("SELECT count(*) FROM memory") == [(len(attempts),)], what="the memories")
     await prepare(attempts)
     learnt = "SELECT 1 FROM jobs WHERE kind='memory'"
-    await until(lambda: not service.rows(learnt), 30, "what is learnt of the direct chats")
+    await until(lambda: not service.rows(learnt), what="what is learnt of the direct chats")
     before = len(model.requests())
     await act(attempts)
     await each_path(attempts, took_effect)
@@ -361,7 +361,7 @@ async def test_a_private_memory_in_a_group(
         assert not any(f"{attempt.person}000 euros" in text for text in mine), path
         telegram.send("What is my salary?", chat=attempt.person)
     direct = len(shared) + before
-    await until(lambda: len(model.requests()) >= direct + len(attempts), 30, "the same question in private")
+    await until(lambda: len(model.requests()) >= direct + len(attempts), what="the same question in private")
     private = str([request.messages for request in model.requests()[direct:]])
     for path, attempt in attempts.items():
         assert f"{attempt.person}000 euros" in private, path

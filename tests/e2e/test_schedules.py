@@ -66,7 +66,7 @@ async def test_work_is_proposed_in_words_confirmed_by_a_button_and_done_at_its_t
     assert service.rows("SELECT state, next_at FROM schedules") == [("proposed", None)]
     press(telegram, shown)
     await telegram.wait(JANE, "Schedule 1 is active. Next:")
-    await telegram.wait(JANE, "You said: ", seconds=20)
+    await telegram.wait(JANE, "You said: ")
     await service.quiet()
     [request] = scheduled(model)
     assert "Jane" in request
@@ -107,11 +107,11 @@ async def test_a_fire_survives_kills_and_happens_once(telegram: FakeTelegram, mo
     await service.quiet()
     await service.kill()
     due = float(service.rows("SELECT next_at FROM schedules")[0][0])
-    await until(lambda: time.time() > due, 10, "its time")
+    await until(lambda: time.time() > due, what="its time")
     await service.start()
-    await until(lambda: bool(scheduled(model)), 15, "the run")
+    await until(lambda: bool(scheduled(model)), what="the run")
     await service.restart()
-    await telegram.wait(JANE, "w0 the news", seconds=20)
+    await telegram.wait(JANE, "w0 the news")
     await service.quiet()
     await service.restart()
     await service.quiet()
@@ -131,7 +131,7 @@ async def test_nothing_new_sends_nothing_and_the_next_run_knows_the_last_one(
     model.script = script
     service = await start(**SETTINGS)
     press(telegram, await propose(telegram, every_minutes=0.02))
-    await telegram.wait(JANE, "Found: two", seconds=30)
+    await telegram.wait(JANE, "Found: two")
     telegram.send("/schedule pause 1")
     await telegram.wait(JANE, "Schedule 1 is paused.")
     await service.quiet()
@@ -147,7 +147,7 @@ async def test_nothing_new_sends_nothing_and_the_next_run_knows_the_last_one(
     fires = count(service, "schedule_fires")
     telegram.send("/schedule run 1")
     await telegram.wait(JANE, "Schedule 1 runs now.")
-    await until(lambda: count(service, "schedule_fires") == fires + 1, 10, "the further fire")
+    await until(lambda: count(service, "schedule_fires") == fires + 1, what="the further fire")
     telegram.send("/schedule delete 1")
     await telegram.wait(JANE, "Schedule 1 is deleted.")
     telegram.send("/schedule")
@@ -180,7 +180,7 @@ async def test_an_owner_who_may_not_talk_any_more_is_told_and_nothing_runs(
     ran = count(service, "schedule_fires")
     service.configure({**SETTINGS, "channels": {"telegram": {"access": {"open": False, "allow": [str(EVE)]}}}})
     await service.start()
-    await telegram.wait(JANE, "may no longer write to me here", seconds=20)
+    await telegram.wait(JANE, "may no longer write to me here")
     await service.quiet()
     assert service.rows("SELECT state FROM schedules") == [("paused",)]
     assert count(service, "schedule_fires") == ran
@@ -200,7 +200,7 @@ async def test_a_scheduled_run_cannot_make_schedules_without_its_owner(
     model.script = script
     service = await start(**SETTINGS)
     press(telegram, await propose(telegram, at=soon(5)))
-    await until(lambda: count(service, "schedules") == 2, 20, "the proposal")
+    await until(lambda: count(service, "schedules") == 2, what="the proposal")
     await service.quiet()
     assert service.rows("SELECT state FROM schedules ORDER BY id") == [("ended",), ("proposed",)]
 
@@ -265,7 +265,7 @@ async def test_a_hostile_page_deletes_and_pauses_no_schedule_in_silence(
         def asked(words: str = f"I would {action} schedule 1") -> list[Shown]:
             return [each for each in telegram.visible(GROUP) if each.buttons and words in each.text]
 
-        await until(lambda: bool(asked()), 20, "the question")
+        await until(lambda: bool(asked()), what="the question")
         await service.quiet()
         [shown] = asked()
         assert "Read the news" in shown.text

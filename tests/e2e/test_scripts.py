@@ -89,7 +89,7 @@ async def test_what_nobody_reads_any_more_is_not_said_elsewhere_when_it_was_stop
     await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), 60, "the turn")
     asking.kill()
     await asking.wait()
-    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='stopped'"), 30, "the end of the turn")
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='stopped'"), what="the end of the turn")
     await service.quiet()
     assert service.rows("SELECT key FROM outbox WHERE key LIKE 'gone:%'") == []
 

@@ -52,7 +52,7 @@ async def test_sigterm_suspends_running_turns(telegram: FakeTelegram, model: Fak
     assert time.monotonic() - stopped < 10
     telegram.send(ask(text="while it was away"), chat=711)
     await service.start()
-    await asyncio.gather(*(telegram.wait(chat, f"c{chat}-99", seconds=40) for chat in chats))
+    await asyncio.gather(*(telegram.wait(chat, f"c{chat}-99") for chat in chats))
     await telegram.wait(711, "while it was away")
     await service.quiet()
     for chat in chats:

@@ -199,7 +199,7 @@ async def test_the_first_message_on_slack_is_answered_by_the_set_up(tmp_path: Pa
             await wizard.shows(r"Is .+ \(U2\) to be an operator, who decides about others\? \[y/N\] ")
             await wizard.types("")
             await wizard.shows(r"\(U2\) is in, but is no operator\. Waiting for you")
-            await slack.wait("the first answer", "DU2", asked, seconds=30)
+            await slack.wait("the first answer", "DU2", asked)
             slack.send(ask(text="mine"), "DU3", user="U3")
             await wizard.shows(r"\(U3\) in\? They did not send")
             await wizard.types("y")

@@ -61,9 +61,11 @@ async def test_what_works_beside_a_thread_survives_a_kill_at_three_moments(tmp_p
     async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
         talk.say(delegate("market", ask(text="The market is large", delay_ms=1500)))
         await talk.shows("delegated")
-        await until(lambda: ("done",) in talk.service.rows("SELECT state FROM runs"), 20, "the end of the thread's run")
+        await until(
+            lambda: ("done",) in talk.service.rows("SELECT state FROM runs"), what="the end of the thread's run"
+        )
         await talk.service.restart()
-        await talk.shows("The market is large", seconds=40)
+        await talk.shows("The market is large")
         assert talk.count("The market is large") == 1
 
         asks = ask(steps=[question("Which money?", "Euro", "Yuan")], text="The money is enough")
@@ -72,9 +74,9 @@ async def test_what_works_beside_a_thread_survives_a_kill_at_three_moments(tmp_p
         await talk.service.quiet()
         await talk.service.restart()
         talk.press("Euro")
-        await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), 20, "the answer")
+        await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), what="the answer")
         await talk.service.restart()
-        await talk.shows("The money is enough", seconds=40)
+        await talk.shows("The money is enough")
 
         deploys = ask(steps=[calls(tool("bash", command="echo deployed"))], text="It is deployed")
         talk.say(delegate("deploy", deploys, text="asked to deploy"))
@@ -82,9 +84,9 @@ async def test_what_works_beside_a_thread_survives_a_kill_at_three_moments(tmp_p
         await talk.service.quiet()
         await talk.service.restart()
         talk.say("Approve")
-        await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), 20, "the answer")
+        await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), what="the answer")
         await talk.service.restart()
-        await talk.shows("It is deployed", seconds=40)
+        await talk.shows("It is deployed")
         await talk.service.quiet()
         posted = ("The market is large", "The money is enough", "It is deployed")
         assert [talk.count(words) for words in posted] == [1, 1, 1], talk.visible()

@@ -38,12 +38,12 @@ async def test_every_row_comes_in_order_across_kills_cuts_and_refusals(
             push = {"url": url, "headers": {"Authorization": "Bearer right"}, "ca_file": receiver.ca_file}
         service = await start(audit={"push": push}, sandbox={"provider": "none"})
         telegram.send(ask(text="first"))
-        await telegram.wait(JANE, "first", seconds=30)
+        await telegram.wait(JANE, "first")
         await all_came(receiver, service)
         if way == "syslog":
             receiver.cut()
         telegram.send(ask(text="second"))
-        await telegram.wait(JANE, "second", seconds=30)
+        await telegram.wait(JANE, "second")
         await service.restart()
         await all_came(receiver, service)
         first_time = [*dict.fromkeys(receiver.sequences)]
@@ -51,7 +51,7 @@ async def test_every_row_comes_in_order_across_kills_cuts_and_refusals(
         if way == "https":
             assert len(receiver.sequences) - len(first_time) <= 200, "at most what was not confirmed comes twice"
         anchor = f"{head_of(service)}:"
-        await until(lambda: any(e.get("fawn.anchor", "").startswith(anchor) for e in receiver.events), 30, "an anchor")
+        await until(lambda: any(e.get("fawn.anchor", "").startswith(anchor) for e in receiver.events), what="an anchor")
     before = bytes(32)
     events = {event["event.sequence"]: event for event in receiver.events if "event.sequence" in event}
     for seq in sorted(events):
@@ -70,7 +70,7 @@ async def test_a_receiver_with_a_foreign_certificate_gets_nothing(
 ) -> None:
     async with serve_siem(tmp_path) as receiver:
         service = await start(audit={"push": {"syslog": f"127.0.0.1:{receiver.syslog_port}"}})
-        await until(lambda: "audit.push_later" in service.log(), 30, "the refusal")
+        await until(lambda: "audit.push_later" in service.log(), what="the refusal")
         assert receiver.events == []
         code, text = await service.fawn("check")
         assert (code, "push of the audit" in text) == (2, True), text
@@ -81,7 +81,7 @@ async def test_commands_of_the_command_line_are_rows_with_the_user_of_the_machin
 ) -> None:
     service = await start(sandbox={"provider": "none"})
     telegram.send(ask(text="hello"))
-    await telegram.wait(JANE, "hello", seconds=30)
+    await telegram.wait(JANE, "hello")
     for words in (["export", "telegram"], ["audit", "export"], ["backup", "copy.tar.gz"], ["egress"]):
         code, text = await service.fawn(*words)
         assert code == 0, text
@@ -115,7 +115,7 @@ async def test_each_command_is_a_row_with_the_user_of_the_machine(
     """Also where it fails afterwards: what was tried counts."""
     service = await start(sandbox={"provider": "none"}, mcp={"servers": [{"name": "web", "url": "http://127.0.0.1:9"}]})
     telegram.send(ask(text="hello"))
-    await telegram.wait(JANE, "hello", seconds=30)
+    await telegram.wait(JANE, "hello")
     await service.quiet()
     if not running:
         await service.stop()

@@ -33,9 +33,9 @@ GROUP, EVE = -100, 78
 async def test_the_log_and_fawn_why_name_the_reason(telegram: FakeTelegram, start: Start) -> None:
     service = await start(channels={"telegram": {"access": {"open": False, "allow": [str(JANE)]}}})
     telegram.send("@fawn_bot hello", chat=GROUP, user=EVE)
-    await until(lambda: "reason=no_access person=78 thread=telegram/" in service.log(), 30, "the reason")
+    await until(lambda: "reason=no_access person=78 thread=telegram/" in service.log(), what="the reason")
     telegram.send("nothing for the bot", chat=GROUP, user=JANE)
-    await until(lambda: "reason=not_addressed person=42 thread=telegram/" in service.log(), 30, "the other reason")
+    await until(lambda: "reason=not_addressed person=42 thread=telegram/" in service.log(), what="the other reason")
     line = next(line for line in service.log().splitlines() if "reason=no_access" in line)
     words = dict(word.split("=", 1) for word in line.split() if "=" in word)
     for what in (words["key"], words["thread"]):

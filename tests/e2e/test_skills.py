@@ -153,11 +153,11 @@ async def test_a_skill_has_requirements_and_any_language(
     (place / "SKILL.md").write_text(fields)
     service = await start()
     telegram.send(ask(steps=[run_skill()], text="first"))
-    await telegram.wait(JANE, "first", seconds=40)
+    await telegram.wait(JANE, "first")
     assert results(model)[-1] == '{"python": "/mnt/user-data/workspace/.skills/add-numbers/.venv/bin/python3"}'
     (place / "requirements.txt").write_text("no-such-package-of-anybody\n")
     telegram.send(ask(steps=[run_skill()], text="second"))
-    await telegram.wait(JANE, "second", seconds=40)
+    await telegram.wait(JANE, "second")
     assert "its requirements.txt could not be installed" in results(model)[-1]
     assert "The skill add-numbers failed: exit code 1." in results(model)[-1]
     await service.quiet()
@@ -179,14 +179,14 @@ async def test_an_operator_chooses_one_of_the_skills_of_a_repository_by_button_a
         service.more_environment = {"SSL_CERT_FILE": str(certificate)}
         await service.restart()
         telegram.send(f"/skills install {address}/jane/tools")
-        shown = await telegram.wait(JANE, "Which one shall I install?", seconds=40)
+        shown = await telegram.wait(JANE, "Which one shall I install?")
         assert "add-numbers: Add numbers." in shown.text
         assert [label for label, _data in shown.buttons] == ["add-numbers", "sort-words"]
         await service.restart()
         telegram.click(shown.buttons[1][1], shown.id)
-        await telegram.wait(JANE, "The skill sort-words is installed.", seconds=40)
+        await telegram.wait(JANE, "The skill sort-words is installed.")
         telegram.send(f"/skills install {address}/jane/tools/tree/main/skills add-numbers")
-        await telegram.wait(JANE, "The skill add-numbers is installed.", seconds=40)
+        await telegram.wait(JANE, "The skill add-numbers is installed.")
 
 
 async def test_an_operator_installs_an_archive_and_accepts_its_changes(
@@ -211,7 +211,7 @@ async def test_an_operator_installs_an_archive_and_accepts_its_changes(
     shown = await question(telegram, "Shall I use this changed version of the skill add-numbers?")
     assert "+print(0)" in shown.text
     foreign = telegram.click(shown.buttons[0][1], shown.id, user=EVE)
-    await until(lambda: foreign in telegram.answers, 10, "the answer to the foreign press")
+    await until(lambda: foreign in telegram.answers, what="the answer to the foreign press")
     assert "Only the person I asked" in str(telegram.answers[foreign])
     await service.restart()
     telegram.click(shown.buttons[0][1], shown.id)
@@ -304,8 +304,8 @@ async def test_a_hostile_skill_neither_stops_the_service_nor_anybody_else(
     ]
     telegram.send(ask(steps=[{"calls": [call]} for call in calls], text="proposed"), chat=EVE)
     telegram.send("/add-numbers " + ask(steps=[run_skill(numbers=[1, 2])], text="it is 3"))
-    await telegram.wait(JANE, "it is 3", seconds=40)
-    await telegram.wait(EVE, "proposed", seconds=40)
+    await telegram.wait(JANE, "it is 3")
+    await telegram.wait(EVE, "proposed")
     refused = [
         text
         for request in model.requests()

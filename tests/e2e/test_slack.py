@@ -30,7 +30,7 @@ class InSlack(Service):
 
     async def start(self) -> None:
         await self.spawn("run", "--config", "config.yaml")
-        await until(lambda: self.slack.sockets or self._ended(), 30, "the event socket")
+        await until(lambda: self.slack.sockets or self._ended(), what="the event socket")
         assert not self._ended(), self.log()
 
     def asked(self) -> str:
@@ -54,7 +54,7 @@ async def service(tmp_path: Path) -> AsyncIterator[InSlack]:
 async def test_10_and_11_messages_and_files_are_answered(service: InSlack) -> None:
     slack = service.slack
     asked = slack.send("remember 7", DIRECT)
-    await slack.wait("remember 7", DIRECT, asked, seconds=30)
+    await slack.wait("remember 7", DIRECT, asked)
     slack.send("which number?", DIRECT, thread=asked)
     await slack.wait("which number?", DIRECT, asked)
     assert "remember 7" in service.asked()
@@ -95,7 +95,7 @@ async def test_people_without_access_get_no_reaction_and_read_alone_that_they_ha
         what="the stranger's message",
     )
     service.slack.send(f"<@{BOT}> hello", thread=ts)
-    await service.slack.wait("hello", thread=ts, seconds=30)
+    await service.slack.wait("hello", thread=ts)
     await service.quiet()
     told, answer = service.slack.visible(OPS)
     assert (told.only_for, answer.only_for) == ("U2", "")

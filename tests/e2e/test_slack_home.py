@@ -21,7 +21,7 @@ def server_of(talk: ThreadTalk) -> FakeSlack:
 
 
 async def shows(slack: FakeSlack, words: str) -> None:
-    await until(lambda: words in slack.home(), 20, f"{words!r} on the Home tab")
+    await until(lambda: words in slack.home(), what=f"{words!r} on the Home tab")
 
 
 async def test_what_waits_is_shown_and_answered_on_the_home_tab(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_a_stranger_sees_how_to_be_let_in_and_nothing_else(tmp_path: Path)
         await talk.shows("echo first")
         slack.person("UEVE", is_restricted=True)
         slack.open_home("UEVE")
-        await until(lambda: slack.home("UEVE"), 20, "the page of a stranger")
+        await until(lambda: slack.home("UEVE"), what="the page of a stranger")
         assert slack.home("UEVE").startswith("We have not met yet")
         slack.open_home()
         await shows(slack, "echo first")

@@ -30,7 +30,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 async def test_check_status_and_the_start_name_a_disk_that_is_nearly_full(small_disk: Path, start: Start) -> None:
     service = await start(data_dir=str(small_disk / "data"))
     service.data = small_disk / "data"
-    await until(lambda: "app.ready" in service.log(), 30, "the agent")
+    await until(lambda: "app.ready" in service.log(), what="the agent")
     sentence = " MB left → free space, or set `data_dir`"
     code, text = await service.fawn("status")
     assert (code, "UNHEALTHY" in text, sentence in text) == (1, True, True), text

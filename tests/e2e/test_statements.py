@@ -110,7 +110,7 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
 
     async def say(text: str, answer: str, **more: Any) -> None:
         telegram.send(text, **more)
-        await telegram.wait(JANE, answer, seconds=30)
+        await telegram.wait(JANE, answer)
 
     await say(ask(steps=[WRITES], text="written"), "written")
     await service.quiet()
@@ -123,7 +123,7 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
     ):
         await say(command, answer)
     telegram.send_document("a.csv", b"1", caption=ask(text="got a.csv"))
-    await telegram.wait(JANE, "got a.csv", seconds=30)
+    await telegram.wait(JANE, "got a.csv")
     await service.quiet()
     await say(ask(steps=[ASKS], text="chosen"), "Which one?")
     await service.quiet()
@@ -131,11 +131,11 @@ async def converse(service: Service, telegram: FakeTelegram) -> None:
     await service.quiet()
     await say("/retry", "Trying again")
     telegram.send(ask(tokens=1000, tok_ms=50, word="long"))
-    await telegram.wait(JANE, "long1", seconds=30)
+    await telegram.wait(JANE, "long1")
     await say("also this", "got it")
     await say("/stop", "Stopped")
     telegram.send_sticker()
-    await telegram.wait(JANE, "I can't read", seconds=30)
+    await telegram.wait(JANE, "I can't read")
     await service.quiet()
     assert (await service.fawn("status"))[0] == 0
     assert (await service.fawn("dead", "list"))[0] == 0
@@ -241,7 +241,7 @@ async def test_what_a_turn_costs_in_the_database(tmp_path: Path, telegram: FakeT
             telegram.send(ask(text=f"warm {number}"))
             await telegram.wait(JANE, f"warm {number}")
             await service.quiet()
-        await until(lambda: service.has_swept() and not service.rows(AT_WORK), 30, "the end of the first retention")
+        await until(lambda: service.has_swept() and not service.rows(AT_WORK), what="the end of the first retention")
         plain = await cheapest_turn(service, telegram, "plain")
         once = await cheapest_turn(service, telegram, "noted", steps=[NOTES])
         twice = await cheapest_turn(service, telegram, "twice", steps=[NOTES, NOTES])

@@ -40,11 +40,11 @@ async def test_a_mention_without_access_is_answered_once_a_day_on_every_platform
 
     async def visit(name: str) -> None:
         service.rigs[name].mutter("what is new?", 7, mention=True)
-        await until(lambda: shown(name), 20, f"the answer on {name}")
+        await until(lambda: shown(name), what=f"the answer on {name}")
         service.rigs[name].mutter("hello?", 7, mention=True)
 
     await asyncio.gather(*(visit(name) for name in service.rigs))
-    await until(lambda: service.log().count("reason=no_access") >= 2 * len(service.rigs), 20, "the second mentions")
+    await until(lambda: service.log().count("reason=no_access") >= 2 * len(service.rigs), what="the second mentions")
     await service.quiet()
     assert {name: len(shown(name)) for name in service.rigs} == dict.fromkeys(service.rigs, 1)
     assert service.rows("SELECT count(*) FROM runs") == [(0,)]

@@ -80,7 +80,7 @@ async def test_a_question_of_the_lead_appears_while_its_tasks_work(
     await telegram.wait(JANE, "Which?")
     [shown] = [each for each in telegram.visible(JANE) if "Which?" in each.text]
     telegram.click(shown.buttons[1][1], shown.id)
-    await until(lambda: service.rows("SELECT 1 FROM inbox WHERE kind='click' AND state<>0"), 20, "the answer")
+    await until(lambda: service.rows("SELECT 1 FROM inbox WHERE kind='click' AND state<>0"), what="the answer")
     assert len(model.requests()) == 2, "the task still works"
     await finish_work(service)
     await telegram.wait(JANE, "all done")
@@ -101,7 +101,7 @@ async def test_a_question_of_the_lead_that_outlives_its_tasks_ends_the_turn(
     await telegram.wait(JANE, "answered my question above")
     await service.restart()
     telegram.click(shown.buttons[0][1], shown.id)
-    await telegram.wait(JANE, "all done", seconds=20)
+    await telegram.wait(JANE, "all done")
     await service.quiet()
     assert results(model) == ["red", "worked"]
     assert calls(model, "works") == 2, "not again"
@@ -144,9 +144,9 @@ async def test_an_approval_beside_a_slow_command_is_shown_at_once(
     both = {"calls": [*GO["calls"], *WAIT["calls"]]}
     step = both if of_lead else {"calls": [task("both", steps=[both], text="touched")]}
     telegram.send(ask(steps=[step], text="all done"))
-    shown = await telegram.wait(JANE, "May I run bash?", seconds=20)
+    shown = await telegram.wait(JANE, "May I run bash?")
     telegram.click(shown.buttons[0][1], shown.id)
-    await telegram.wait(JANE, "all done", seconds=20)
+    await telegram.wait(JANE, "all done")
     await service.quiet()
     assert service.rows("SELECT count(*) FROM runs") == [(1,)]
 
@@ -161,7 +161,7 @@ async def test_a_long_call_that_is_asked_while_others_work_comes_as_a_file(
     asking = long["calls"][0] if of_lead else task("careful", steps=[long], text="touched")
     shown = await ask_beside_work(telegram, asking, "May I run bash?")
     assert "call.txt" in shown.text
-    await until(lambda: [s for s in telegram.visible(JANE) if s.file_name], 20, "the file")
+    await until(lambda: [s for s in telegram.visible(JANE) if s.file_name], what="the file")
     [file] = [each for each in telegram.visible(JANE) if each.file_name]
     assert (file.file_name, file.file.count(b"x")) == ("call.txt", 3000)
     telegram.click(shown.buttons[0][1], shown.id)
@@ -218,9 +218,9 @@ async def test_after_a_kill_finished_tasks_do_not_run_again_and_unfinished_ones_
         task("third", text="three", after=("first", "second")),
     ]
     telegram.send(ask(steps=[{"calls": tasks}], text="all done"))
-    await until(lambda: calls(model, "first") == 2 and calls(model, "second") == 2, 15, "the second task's last call")
+    await until(lambda: calls(model, "first") == 2 and calls(model, "second") == 2, what="the second task's last call")
     await service.restart()
-    await telegram.wait(JANE, "all done", seconds=20)
+    await telegram.wait(JANE, "all done")
     await service.quiet()
     assert results(model) == ["one", "two", "three"]
     assert (service.folder_of() / "workspace" / "effects").read_text() == "once\nonce\n"
@@ -241,7 +241,7 @@ async def test_a_question_inside_a_task_survives_a_kill(telegram: FakeTelegram, 
     )
     await service.restart()
     telegram.click(shown.buttons[1][1], shown.id)
-    await telegram.wait(JANE, "all done", seconds=20)
+    await telegram.wait(JANE, "all done")
     await service.quiet()
     assert results(model)[0] == "painted"
     assert "blue" in str(model.requests("asks")[-1].messages)
@@ -256,12 +256,12 @@ async def test_a_stop_ends_all_tasks_with_their_processes(
     late = "touch /mnt/user-data/workspace/{0}; sleep 2; touch /mnt/user-data/workspace/{0}-late"
     tasks = [task(name, steps=[bash(late.format(name))]) for name in ("a", "b")]
     telegram.send(ask(steps=[{"calls": tasks}]))
-    await until(lambda: len(list(service.data.glob("threads/*/workspace/[ab]"))) == 2, 15, "both commands")
+    await until(lambda: len(list(service.data.glob("threads/*/workspace/[ab]"))) == 2, what="both commands")
     telegram.send("/stop")
     await telegram.wait(JANE, "Stopped.")
     await service.quiet()
     telegram.send(ask(steps=[bash("sleep 3; ls")], text="looked"))
-    await telegram.wait(JANE, "looked", seconds=20)
+    await telegram.wait(JANE, "looked")
     assert "late" not in str(model.requests()[-1].messages[-1])
 
 
@@ -278,7 +278,7 @@ async def test_a_sandbox_of_its_own_is_empty_and_its_outputs_are_copied(
     telegram.send(ask(steps=steps, text="all done"))
     await telegram.wait(JANE, "all done")
     await service.quiet()
-    await until(lambda: len([*(service.data / "threads").iterdir()]) == 1, 20, "the end of the task's sandbox")
+    await until(lambda: len([*(service.data / "threads").iterdir()]) == 1, what="the end of the task's sandbox")
     assert "secret" not in str(model.requests("Look around")[-1].messages[2:])
     assert "files: /mnt/user-data/outputs/Look-around/result.txt" in str(model.requests()[-1].messages[-1])
     assert (service.folder_of() / "outputs" / "Look-around" / "result.txt").read_text() == "made\n"
@@ -293,7 +293,7 @@ async def test_all_files_of_a_sandbox_of_its_own_are_copied(
     telegram.send(ask(steps=[{"calls": [task("many files", "alone", steps=[make], text="made")]}], text="all done"))
     await telegram.wait(JANE, "all done", seconds=60)
     await service.quiet()
-    await until(lambda: len([*(service.data / "threads").iterdir()]) == 1, 20, "the end of the task's sandbox")
+    await until(lambda: len([*(service.data / "threads").iterdir()]) == 1, what="the end of the task's sandbox")
     copied = [path.name for path in service.folder_of().glob("outputs/many-files/a/b/c/d/*")]
     assert sorted(map(int, copied)) == list(range(1, 251))
     assert "and 150 more" in str(model.requests()[-1].messages)

@@ -30,12 +30,12 @@ async def test_a_file_name_that_is_not_utf8_is_reported_once(telegram: FakeTeleg
     service = await start()
     command = f"cd {OUT}; touch \"$(printf '\\377.txt')\"; echo fine > fine.txt"
     telegram.send(ask(steps=[bash(command)], text="unpacked"))
-    shown = await telegram.wait(JANE, "unpacked", seconds=15)
+    shown = await telegram.wait(JANE, "unpacked")
     await service.quiet()
     assert next(m.text for m in telegram.visible(JANE) if m.id == shown.id).count("Not sent: ") == 1
     assert said(telegram, JANE)[1:] == ["fine.txt"]
     telegram.send(ask(steps=[bash("true")], text="nothing new"))
-    await telegram.wait(JANE, "nothing new", seconds=15)
+    await telegram.wait(JANE, "nothing new")
     await service.quiet()
     assert said(telegram, JANE)[2:] == ["nothing new"]
     assert await service.stop() == 0
@@ -49,7 +49,7 @@ async def test_a_paused_process_continues_its_turns(telegram: FakeTelegram, mode
     service.process.send_signal(signal.SIGSTOP)
     await asyncio.sleep(STOPPED_SECONDS)
     service.process.send_signal(signal.SIGCONT)
-    await telegram.wait(JANE, "slept well", seconds=20)
+    await telegram.wait(JANE, "slept well")
     await service.quiet()
     assert said(telegram, JANE) == ["slept well"]
     assert service.rows("SELECT attempt, state FROM runs") == [(1, "done")]
@@ -83,9 +83,9 @@ async def test_damaged_messages_do_not_block_others(telegram: FakeTelegram, star
     telegram.send("/help", chat=501)
     for chat in (500, 501, 502):
         telegram.send(ask(text=f"after {chat}"), chat=chat)
-        await telegram.wait(chat, f"after {chat}", seconds=20)
-    await telegram.wait(500, "send it again", seconds=10)
-    await telegram.wait(501, "/stop", seconds=10)
+        await telegram.wait(chat, f"after {chat}")
+    await telegram.wait(500, "send it again")
+    await telegram.wait(501, "/stop")
     await service.quiet()
     code, listed = await service.fawn("dead", "list")
     assert code == 0

@@ -94,7 +94,7 @@ async def test_quick_messages_are_all_answered_in_order(telegram: FakeTelegram, 
 async def test_stop_ends_the_command_and_the_reply(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
     telegram.send(ask(steps=[bash("touch started; exec sleep 613")], text="never"))
-    await until(lambda: list(service.data.glob("threads/*/workspace/started")), 15, "the command")
+    await until(lambda: list(service.data.glob("threads/*/workspace/started")), what="the command")
     telegram.send("/stop")
     await telegram.wait(JANE, "Stopped")
     await until(lambda: not _running("sleep 613"), what="the end of the process")
@@ -107,7 +107,7 @@ async def test_stop_ends_the_command_and_the_reply(telegram: FakeTelegram, start
 async def test_a_turn_over_its_time_limit_ends_with_a_reason(telegram: FakeTelegram, start: Start) -> None:
     service = await start(limits={"turn_seconds": 2})
     telegram.send(ask(steps=[bash("exec sleep 615")], text="never"))
-    shown = await telegram.wait(JANE, "longer than the limit", seconds=20)
+    shown = await telegram.wait(JANE, "longer than the limit")
     assert "longer than the limit of 2 s. What is done so far is kept." in shown.text
     await until(lambda: not _running("sleep 615"), 2, "the end of the process")
     telegram.send(ask(text="works again"))
@@ -151,7 +151,7 @@ async def test_commands_with_a_bot_name_are_recognised(telegram: FakeTelegram, m
 # Case 45 of docs/cases.md
 async def test_commands_are_answered_without_a_run(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
-    await until(lambda: "app.ready" in service.log(), 20, "the end of the start")
+    await until(lambda: "app.ready" in service.log(), what="the end of the start")
     for text, words in {
         "/help": "/status",
         "/unknown": "don't know",
@@ -225,9 +225,7 @@ async def test_answers_stay_in_their_forum_topic(telegram: FakeTelegram, start: 
     telegram.forum(forum, 11, 12)
     telegram.send("@fawn_bot " + ask(text="to eleven", delay_ms=300), chat=forum, topic=11)
     telegram.send("@fawn_bot " + ask(text="to twelve", delay_ms=300), chat=forum, topic=12)
-    await asyncio.gather(
-        telegram.wait(forum, "to eleven", topic=11, seconds=15), telegram.wait(forum, "to twelve", topic=12, seconds=15)
-    )
+    await asyncio.gather(telegram.wait(forum, "to eleven", topic=11), telegram.wait(forum, "to twelve", topic=12))
     await service.quiet()
     assert said(telegram, forum, 11) == ["to eleven"]
     assert said(telegram, forum, 12) == ["to twelve"]
@@ -283,7 +281,7 @@ async def test_an_edit_before_the_turn_starts_counts(telegram: FakeTelegram, mod
     message = telegram.send("the old text")
     await until(lambda: telegram.waiting() == 0)
     telegram.edit("the new text", message["message_id"])
-    await telegram.wait(JANE, "the new text", seconds=15)
+    await telegram.wait(JANE, "the new text")
     await service.quiet()
     assert "the old text" not in str([r.messages for r in model.requests()])
 
@@ -294,7 +292,7 @@ async def test_an_edit_during_the_turn_steers_it(telegram: FakeTelegram, model: 
     message = telegram.send("delete the DEV tables " + ask(steps=[step], text="done", delay_ms=1500, id="1"))
     await until(lambda: model.requests(), what="the first model call")
     telegram.edit("delete the TEST tables, not DEV " + ask(text="TEST it is", id="2"), message["message_id"])
-    await telegram.wait(JANE, "TEST it is", seconds=30)
+    await telegram.wait(JANE, "TEST it is")
     await service.quiet()
     told = [str(m["content"]) for m in model.requests()[-1].messages if m["role"] == "user"]
     assert any("I changed it to: delete the TEST tables" in text for text in told)
@@ -307,8 +305,8 @@ async def test_queued_users_are_told_their_position(telegram: FakeTelegram, star
     telegram.send(ask(text="slow one", delay_ms=5000), chat=500)
     await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"))
     telegram.send(ask(text="was kept"), chat=501)
-    waiting = await telegram.wait(501, "busy with 1 other conversation. You're number 1;", seconds=10)
-    done = await telegram.wait(501, "was kept", seconds=15)
+    waiting = await telegram.wait(501, "busy with 1 other conversation. You're number 1;")
+    done = await telegram.wait(501, "was kept")
     assert done.id == waiting.id
     await service.quiet()
     assert said(telegram, 501) == ["was kept"]
@@ -410,7 +408,7 @@ async def test_a_clarification_is_answered_after_a_restart(
     telegram.send("/retry")
     await telegram.wait(JANE, "waiting for your answer")
     telegram.click(shown.buttons[1][1], shown.id)
-    await telegram.wait(JANE, "thank you", seconds=15)
+    await telegram.wait(JANE, "thank you")
     await service.quiet()
     results = [m["content"] for m in model.requests()[-1].messages if m["role"] == "tool"]
     assert len(results) == 1

@@ -74,9 +74,9 @@ async def test_a_killed_service_reports_a_lost_command_once_and_starts_a_queued_
     service = await start()
     telegram.send(background("echo begun > /mnt/user-data/workspace/seen; sleep 60"))
     await telegram.wait(JANE, "started")
-    await until(lambda: states(service) == ["running"], 10, "the command")
+    await until(lambda: states(service) == ["running"], what="the command")
     await service.restart()
-    shown = await telegram.wait(JANE, "Background task 1 was lost", seconds=20)
+    shown = await telegram.wait(JANE, "Background task 1 was lost")
     assert "/task 1 retry" in shown.text
     await service.quiet()
     await service.restart()
@@ -116,13 +116,13 @@ async def test_a_running_command_ends_when_its_person_loses_the_right_or_the_bud
     for person in (EVE, EVE + 1):
         telegram.send(background(f"echo {person} > /mnt/user-data/workspace/x; sleep 600", then="go on"), chat=person)
         await telegram.wait(person, "started")
-    await until(lambda: states(service) == ["running"] * 2, 20, "both commands")
+    await until(lambda: states(service) == ["running"] * 2, what="both commands")
     telegram.send("/access grant viewer 77")
-    shown = await telegram.wait(EVE, "❌ Background task 1 failed", seconds=20)
+    shown = await telegram.wait(EVE, "❌ Background task 1 failed")
     assert "I stopped it: the rules here, or your role, do not allow it any more." in shown.text
     assert states(service)[1] == "running"
     telegram.send(ask(text="w " * 40_000), chat=EVE + 1)
-    shown = await telegram.wait(EVE + 1, "❌ Background task 2 failed", seconds=30)
+    shown = await telegram.wait(EVE + 1, "❌ Background task 2 failed")
     assert "Your budget of 30,000 tokens a day is used up." in shown.text
     await service.quiet()
     assert not service.rows("SELECT 1 FROM inbox WHERE key LIKE 'task:%'"), "nothing continues"
@@ -139,12 +139,12 @@ async def test_an_operator_repeats_a_task_for_its_person_and_with_their_rights(
     telegram.send("/task 1 retry")
     await telegram.wait(JANE, "Trying again as task 2.")
     await telegram.wait(EVE, "Background task 2 failed")
-    await until(lambda: said(telegram, EVE).count("a secret of Eve") == 2, 20, "the second answer")
+    await until(lambda: said(telegram, EVE).count("a secret of Eve") == 2, what="the second answer")
     await service.quiet()
     assert service.rows("SELECT DISTINCT person FROM tasks") == [(str(EVE),)]
     assert service.rows("SELECT DISTINCT requester FROM runs") == [(str(EVE),)]
     telegram.send("/export me")
-    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], 30, "the file")
+    await until(lambda: "my-data.jsonl" in [each.file_name for each in telegram.visible(JANE)], what="the file")
     [shown] = [each for each in telegram.visible(JANE) if each.file_name == "my-data.jsonl"]
     assert b"secret of Eve" not in (shown.file or b"")
     telegram.send("/access grant viewer 77")
@@ -182,13 +182,13 @@ async def test_the_agent_continues_after_a_command_and_lists_and_cancels_tasks(
     assert "[Background task 1 ended: done, exit code 0." in text_of(model.requests()[-1].messages[-1])
     await service.quiet()
     telegram.send(background("sleep 62"))
-    await until(lambda: states(service) == ["done", "running"], 15, "a command")
+    await until(lambda: states(service) == ["done", "running"], what="a command")
     await service.quiet()
     telegram.send(background("sleep 63"))
-    await until(lambda: states(service) == ["done", "running", "running"], 15, "two commands")
+    await until(lambda: states(service) == ["done", "running", "running"], what="two commands")
     await service.quiet()
     telegram.send(background("sleep 64"))
-    await until(lambda: "At most 2 background tasks" in str(model.requests()[-1].messages), 10, "the refusal")
+    await until(lambda: "At most 2 background tasks" in str(model.requests()[-1].messages), what="the refusal")
     await service.quiet()
     calls = [{"name": "background_tasks", "args": {"action": "cancel", "number": 2}}]
     telegram.send(
@@ -218,9 +218,9 @@ async def test_a_background_agent_works_in_its_own_conversation_and_survives_a_k
     def asked() -> list[Request]:
         return [r for r in model.requests() if marked in text_of(r.messages[-1])]
 
-    await until(lambda: bool(asked()), 10, "the agent")
+    await until(lambda: bool(asked()), what="the agent")
     await service.restart()
-    await telegram.wait(JANE, "the long result", seconds=20)
+    await telegram.wait(JANE, "the long result")
     await service.quiet()
     assert endings(telegram, "the long result") == 1
     telegram.send("/tasks")
@@ -274,7 +274,7 @@ async def test_a_background_agent_keeps_its_kind_and_the_limits_of_its_caller(
     telegram.send("/agents reader")
     await telegram.wait(JANE, "reader")
     telegram.send(ask(steps=[in_background("auditor", "audit it")], text="delegated"))
-    await telegram.wait(JANE, '{"n": 3}', seconds=20)
+    await telegram.wait(JANE, '{"n": 3}')
     await service.quiet()
     asked = background_requests(model)
     assert [len(asked), *{each.body["model"] for each in asked}] == [3, "small"]
@@ -289,10 +289,10 @@ async def test_a_background_agent_has_the_time_and_the_calls_of_its_kind(
 ) -> None:
     service = await start(subagents=KINDS)
     telegram.send(ask(steps=[in_background("slow", ask(steps=[bash("sleep 60")], text="late"))], text="first"))
-    await telegram.wait(JANE, "This took longer than the limit of", seconds=20)
+    await telegram.wait(JANE, "This took longer than the limit of")
     looks = [{"calls": [{"name": "ls", "args": {"path": f"/mnt/user-data/{number}"}}]} for number in range(5)]
     telegram.send(ask(steps=[in_background("long", ask(steps=looks, text="late"))], text="second"))
-    await telegram.wait(JANE, "I stopped after 2 steps", seconds=20)
+    await telegram.wait(JANE, "I stopped after 2 steps")
     await service.quiet()
     assert "late" not in said(telegram, JANE)
 
@@ -316,10 +316,10 @@ async def test_a_repeated_agent_has_the_same_kind(telegram: FakeTelegram, model:
     await telegram.wait(JANE, "reader")
     call = in_background("long", ask(steps=[{"calls": [{"name": "ls", "args": {"path": "/"}}]}], text="looked"))
     telegram.send(ask(steps=[call], text="delegated"))
-    await telegram.wait(JANE, "looked", seconds=20)
+    await telegram.wait(JANE, "looked")
     await service.quiet()
     telegram.send("/task 1 retry")
-    await until(lambda: endings(telegram, "looked") == 2, 20, "the second result")
+    await until(lambda: endings(telegram, "looked") == 2, what="the second result")
     await service.quiet()
     assert {tool["function"]["name"] for each in background_requests(model) for tool in each.tools} == {"ls"}
     agents = service.rows("SELECT agent FROM conversations WHERE key LIKE 'task:%'")
@@ -333,9 +333,9 @@ async def test_a_background_agent_whose_kind_is_gone_does_not_become_another_one
     call = in_background("long", ask(steps=[], text="worked", delay_ms=3000))
     telegram.send(ask(steps=[call], text="delegated"))
     await telegram.wait(JANE, "delegated")
-    await until(lambda: bool(background_requests(model)), 10, "the agent")
+    await until(lambda: bool(background_requests(model)), what="the agent")
     await service.kill()
     service.configure({"subagents": {"kinds": [AUDITOR]}})
     await service.start()
-    await telegram.wait(JANE, "its agent is no longer configured", seconds=20)
+    await telegram.wait(JANE, "its agent is no longer configured")
     await service.quiet()

@@ -144,7 +144,7 @@ async def test_what_a_person_writes_while_their_approval_is_open_is_kept_and_rea
         await talk.service.quiet()
         talk.say("is the lamp on?")
         await talk.shows("I've kept your message")
-        await until(lambda: not talk.service.rows("SELECT 1 FROM outbox WHERE state<2"), 20, "an empty outbox")
+        await until(lambda: not talk.service.rows("SELECT 1 FROM outbox WHERE state<2"), what="an empty outbox")
         assert not talk.count("it is done")
         assert talk.service.rows("SELECT sum(pending) FROM conversations") == [(0,)], "no look is due"
         await talk.service.restart()
@@ -162,7 +162,7 @@ async def test_what_a_person_writes_while_their_approval_is_open_is_kept_and_rea
         await talk.shows("I've kept your message", 2)
         talk.say("!new")
         await talk.shows("my open question is closed")
-        await until(lambda: any("is the door shut?" in str(each.messages) for each in requests()), 30, "the question")
+        await until(lambda: any("is the door shut?" in str(each.messages) for each in requests()), what="the question")
         await talk.service.quiet()
         assert "is the lamp on?" not in str(requests()[-1].messages), "it is read in the new conversation"
         assert not talk.count("done again")
@@ -174,7 +174,7 @@ async def test_the_buttons_of_what_is_settled_disappear_and_its_message_says_so(
     async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
         talk.say(ask(steps=[question("Which format?", "csv", "pdf")], text="the report is done"))
         await talk.shows("Which format?")
-        await until(lambda: "pdf" in talk.offers(), 15, "the buttons")
+        await until(lambda: "pdf" in talk.offers(), what="the buttons")
         await talk.service.quiet()
         talk.say("csv")
         await talk.shows("the report is done")
@@ -185,7 +185,7 @@ async def test_the_buttons_of_what_is_settled_disappear_and_its_message_says_so(
 
         talk.say(ask(steps=[calls(tool("bash", command="echo approved"))], text="it is approved"))
         await talk.shows("echo approved")
-        await until(lambda: "Approve" in talk.offers(), 15, "the buttons")
+        await until(lambda: "Approve" in talk.offers(), what="the buttons")
         await talk.service.quiet()
         talk.say("Approve")
         await talk.shows("it is approved")
@@ -195,7 +195,7 @@ async def test_the_buttons_of_what_is_settled_disappear_and_its_message_says_so(
         for number in (1, 2):
             talk.say(ask(steps=[calls(tool("bash", command=f"echo deploy {number}"))], text="it is done"))
             await talk.shows(f"echo deploy {number}")
-            await until(lambda: "Approve" in talk.offers(), 15, "the buttons")
+            await until(lambda: "Approve" in talk.offers(), what="the buttons")
             await talk.service.quiet()
             if number == 1:
                 talk.say("!stop")
@@ -207,7 +207,7 @@ async def test_the_buttons_of_what_is_settled_disappear_and_its_message_says_so(
 
         talk.say(delegate("market", ask(steps=[question("Which market?", "Asia", "Europe")], text="it is large")))
         await talk.shows("Which market?")
-        await until(lambda: "Asia" in talk.offers(), 15, "the buttons")
+        await until(lambda: "Asia" in talk.offers(), what="the buttons")
         await talk.service.quiet()
         talk.say("!task 1 cancel")
         await talk.shows("Closed without an answer", 3)
@@ -222,16 +222,16 @@ async def test_the_buttons_of_a_question_that_nobody_answers_in_time_disappear(t
     async with ThreadTalk.open(tmp_path, name, limits=soon, permissions={"ask": ["bash"]}) as talk:
         talk.say(ask(steps=[question("Which format?", "csv", "pdf")], text="it goes on alone"))
         await talk.shows("Which format?")
-        await talk.shows("it goes on alone", seconds=30)
+        await talk.shows("it goes on alone")
         await talk.service.quiet()
         assert "Nobody answered in time" in next(each for each in talk.visible() if "Which format?" in each)
         talk.say(ask(steps=[calls(tool("bash", command="echo deployed"))], text="not run"))
         await talk.shows("echo deployed")
-        await until(lambda: "Approve" in talk.offers(), 15, "the buttons")
+        await until(lambda: "Approve" in talk.offers(), what="the buttons")
         await talk.service.kill()
-        await until(lambda: talk.service.rows("SELECT max(until) FROM questions")[0][0] < time.time(), 15, "its time")
+        await until(lambda: talk.service.rows("SELECT max(until) FROM questions")[0][0] < time.time(), what="its time")
         await talk.service.start()
-        await talk.shows("not run", seconds=30)
+        await talk.shows("not run")
         await talk.service.quiet()
         assert not talk.offers()
         assert talk.count("Nobody answered in time, so") == 2, "each is said once"
@@ -249,7 +249,7 @@ async def test_a_question_that_another_chat_is_asked_is_settled_in_both(tmp_path
         for number, way in enumerate(("Approve", "!stop"), 1):
             talk.say(ask(steps=[calls(tool("bash", command=f"echo deploy {number}"))], text=f"deployed {number}"))
             await talk.shows(f"echo deploy {number}")
-            await until(lambda: "Approve" in talk.offers() and "Approve" in rig.offers(), 20, "the buttons in both")
+            await until(lambda: "Approve" in talk.offers() and "Approve" in rig.offers(), what="the buttons in both")
             await talk.service.quiet()
             if way == "Approve":
                 rig.press("Approve")

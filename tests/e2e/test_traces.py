@@ -48,7 +48,7 @@ def traces(collector: FakeCollector, **more: Any) -> dict[str, Any]:
 async def finished(service: Service, collector: FakeCollector, runs: int = 1) -> None:
     """Wait until the spans of so many runs have come."""
     await service.quiet()
-    await until(lambda: len(collector.named("message ")) >= runs, 20, "the traces")
+    await until(lambda: len(collector.named("message ")) >= runs, what="the traces")
     assert not collector.refused
 
 
@@ -107,7 +107,7 @@ async def test_a_run_has_one_trace_across_a_kill(
 ) -> None:
     service = await start(**traces(collector))
     telegram.send(ask(steps=[bash("echo 1"), bash("sleep 30")], text="never"))
-    await until(lambda: collector.named("execute_tool bash"), 20, "the first tool")
+    await until(lambda: collector.named("execute_tool bash"), what="the first tool")
     await service.kill()
     telegram.send("/stop")
     await service.start()
@@ -164,13 +164,13 @@ async def test_a_collector_that_refuses_or_is_away_costs_only_its_traces(
     service = await start(**traces(collector))
     telegram.send(ask(text="one"))
     await telegram.wait(JANE, "one")
-    await until(lambda: "traces.later" in service.log(), 20, "the warning")
+    await until(lambda: "traces.later" in service.log(), what="the warning")
     await collector.start(port)
     await finished(service, collector)
     collector.rejects = 2
     telegram.send(ask(text="two"))
     await telegram.wait(JANE, "two")
-    await until(lambda: "2 spans were rejected" in service.log(), 20, "the warning of rejected spans")
+    await until(lambda: "2 spans were rejected" in service.log(), what="the warning of rejected spans")
     assert await service.stop() == 0
 
 
@@ -223,7 +223,7 @@ async def test_a_collector_of_others_sends_on_what_we_meant(
         await telegram.wait(JANE, "the answer")
         await finished(service, before)
         assert await service.stop() == 0
-        await until(lambda: len(behind.spans) >= len(before.spans), 20, "what Rotel sends on")
+        await until(lambda: len(behind.spans) >= len(before.spans), what="what Rotel sends on")
     assert (before.refused, behind.refused) == ([], [])
     sent, passed = ({each.span_id: each for each in place.spans} for place in (before, behind))
     assert len(sent) >= 10

@@ -153,7 +153,7 @@ async def test_a_search_in_a_topic_finds_the_other_topics_of_its_chat_only(
     forum, group = -1005, -100
     telegram.forum(forum, 11, 12)
     telegram.send("@fawn_bot " + ask(text="the plan of eleven"), chat=forum, topic=11)
-    await telegram.wait(forum, "plan of eleven", topic=11, seconds=15)
+    await telegram.wait(forum, "plan of eleven", topic=11)
     telegram.send(ask(text="the plan of Jane alone"))
     await telegram.wait(JANE, "Jane alone")
     await service.quiet()

@@ -38,7 +38,7 @@ class Direct:
         return "\n".join(without_directives(each) for each in self._rig.visible())
 
     async def shows(self, words: str) -> None:
-        await until(lambda: words in self.text(), 20, f"{words!r} in the direct chat")
+        await until(lambda: words in self.text(), what=f"{words!r} in the direct chat")
 
     def numbers(self) -> list[int]:
         """Return the numbers of what was listed, in order."""
@@ -62,7 +62,7 @@ async def test_an_approval_is_given_from_the_direct_chat_and_survives_a_kill(tmp
         await direct.shows("echo first")
         await talk.service.quiet()
         direct.press("Approve")
-        await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), 20, "the answer")
+        await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), what="the answer")
         await talk.service.restart()
         await talk.shows("the first is done")
         await talk.shows(" chose ")
@@ -124,7 +124,7 @@ async def test_what_waits_is_handed_over_by_buttons_and_answered_after_a_kill_un
         talk.press("Approve", by=talk.other)
         direct.press("Hand over…")
         await direct.shows("To whom do you hand over?")
-        await until(lambda: any(label.startswith("@") for label in direct.offers()), 20, "a name")
+        await until(lambda: any(label.startswith("@") for label in direct.offers()), what="a name")
         await talk.service.quiet()
         [deputy] = [label for label in direct.offers() if label.startswith("@")]
         direct.press(deputy)
@@ -153,7 +153,7 @@ async def test_what_waits_is_handed_over_by_buttons_and_answered_after_a_kill_un
         await talk.service.quiet()
         assert not talk.count("the second is done")
         direct.say(f"!waiting hand over to {talk.other} until tomorrow")
-        await until(lambda: direct.text().count("may answer in your place") == 2, 20, "the second hand-over")
+        await until(lambda: direct.text().count("may answer in your place") == 2, what="the second hand-over")
         await talk.service.quiet()
         talk.say("Approve", by=talk.other)  # in words
         await talk.shows("the second is done")
@@ -185,10 +185,10 @@ async def test_an_operator_lets_a_stranger_in_and_accepts_a_skill_from_the_list_
         direct.say("!waiting")
         await direct.shows("ABCD2345")
         await direct.shows("add-numbers")
-        await until(lambda: "Let in" in direct.offers() and "Accept" in direct.offers(), 20, "the buttons")
+        await until(lambda: "Let in" in direct.offers() and "Accept" in direct.offers(), what="the buttons")
         direct.press("Let in")
         await until(
-            lambda: talk.service.rows("SELECT allowed FROM people WHERE person='S9'") == [(1,)], 20, "their way in"
+            lambda: talk.service.rows("SELECT allowed FROM people WHERE person='S9'") == [(1,)], what="their way in"
         )
         direct.press("Accept")
         await direct.shows("is installed.")

@@ -56,18 +56,18 @@ async def test_each_way_out_asks_whatever_wildcards_allow(
     first = [fetch(NOTES), read(), {"calls": [{"name": "tool_search", "args": {"query": "paint a wall"}}]}]
     telegram.send_document("salaries.csv", f"{SECRET},4711\n".encode(), caption=f"{NOTES} see")
     await service.quiet()
-    await until(lambda: model.requests(), 30, "the first call")
+    await until(lambda: model.requests(), what="the first call")
     await service.quiet()
     text = asking(*first, *steps, text="all done", id="ways").replace(SECRET, r"\u004darlow")
     telegram.send(f"{NOTES} {text}")
     for name, args in WAYS.items():
-        shown = await telegram.wait(JANE, f"May I run {name}?", seconds=40)
+        shown = await telegram.wait(JANE, f"May I run {name}?")
         await service.quiet()
         shown = next(each for each in telegram.visible(JANE) if each.id == shown.id)
         assert f"would leave for {name}" in shown.text
         assert json.dumps(next(iter(args.values()))) in shown.text, "exactly what would leave"
         press(telegram, shown, "Deny")
-    await telegram.wait(JANE, "all done", seconds=30)
+    await telegram.wait(JANE, "all done")
     await service.quiet()
     refused = [each for each in results(model) if "did not approve this call" in each]
     assert len(refused) == len(WAYS)
@@ -83,5 +83,5 @@ async def test_what_follows_a_background_command_asks_as_its_request_would(
     telegram.send_document(
         "salaries.csv", b"Eve,4711\n", caption=f"{NOTES} {asking(fetch(NOTES), read(), command, text='begun')}"
     )
-    await until(lambda: "May I run web_fetch?" in str(said(telegram, JANE)), 40, "the question")
+    await until(lambda: "May I run web_fetch?" in str(said(telegram, JANE)), what="the question")
     assert collected(site) == []

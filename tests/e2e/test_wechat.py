@@ -87,15 +87,15 @@ async def test_an_answer_beyond_the_budget_waits_for_the_person_over_a_restart(t
     async with AllPlatforms.open(tmp_path, "wechat") as service:
         server = server_of(service)
         server.send(ask(text="late answer", delay_ms=1500))
-        await until(lambda: server.typing, 20, "the typing action")
+        await until(lambda: server.typing, what="the typing action")
         server.windows[JANE].left = 0
-        await until(lambda: [call for call in server.calls_of("post") if call.code], 30, "a refusal")
+        await until(lambda: [call for call in server.calls_of("post") if call.code], what="a refusal")
         await service.kill()
         await service.start()
         assert server.visible() == []
         server.send(ask(text="the next answer"))
-        await service.shows("wechat", "late answer", seconds=40)
-        await service.shows("wechat", "the next answer", seconds=40)
+        await service.shows("wechat", "late answer")
+        await service.shows("wechat", "the next answer")
         await service.quiet()
         assert service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
 
@@ -127,10 +127,10 @@ async def test_an_operator_who_has_only_wechat_gets_a_push_when_its_login_ends(t
             [pushed] = servers.shown.values()
             assert "signed out of wechat" in str(pushed)
             assert "fawn setup wechat" in str(pushed)
-            await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='push'"), 20, "the record of it")
+            await until(lambda: not service.rows("SELECT 1 FROM jobs WHERE kind='push'"), what="the record of it")
             downs = service.log().count("wechat.down")
             await service.kill()
             await service.spawn("run", "--config", "config.yaml")
-            await until(lambda: service.log().count("wechat.down") > downs, 40, "the same after a restart")
+            await until(lambda: service.log().count("wechat.down") > downs, what="the same after a restart")
             assert servers.attempts == 1
             assert len(rig.server.calls_of("post")) == before

@@ -23,12 +23,12 @@ def server_of(talk: ThreadTalk) -> FakeWeCom:
 async def test_an_answer_goes_on_in_its_message_after_a_kill(tmp_path: Path) -> None:
     async with ThreadTalk.open(tmp_path, "wecom") as talk:
         talk.say(ask(text="word " * 60 + "end", tok_ms=50))
-        await until(lambda: "word word" in "\n".join(talk.visible()), 30, "a part of the answer")
-        await until(lambda: talk.service.rows("SELECT 1 FROM posts WHERE sent=1"), 30, "the record of its message")
+        await until(lambda: "word word" in "\n".join(talk.visible()), what="a part of the answer")
+        await until(lambda: talk.service.rows("SELECT 1 FROM posts WHERE sent=1"), what="the record of its message")
         assert not server_of(talk).shown[0].finished
         await talk.service.kill()
         await talk.service.start()
-        await talk.shows("end", seconds=40)
+        await talk.shows("end")
         await talk.service.quiet()
         assert len(talk.visible()) == 1
         assert [one.finished for one in server_of(talk).shown] == [True]
@@ -39,7 +39,7 @@ async def test_an_answer_whose_end_was_shown_right_before_a_kill_is_shown_once(t
     async with ThreadTalk.open(tmp_path, "wecom") as talk:
         server_of(talk).fault("hang", "*", after=True, contains='"finish":true')
         talk.say(ask(text="word " * 20 + "end", tok_ms=20))
-        await until(lambda: any(one.finished for one in server_of(talk).shown), 30, "the last frame")
+        await until(lambda: any(one.finished for one in server_of(talk).shown), what="the last frame")
         await talk.service.kill()
         assert talk.service.rows("SELECT 1 FROM outbox WHERE state<2")
         await talk.service.start()
@@ -54,13 +54,13 @@ async def test_an_approval_is_pressed_after_a_kill_and_the_file_comes(tmp_path: 
             ask(steps=[calls(tool("bash", command="echo a,b,c > /mnt/user-data/outputs/报告.csv"))], text="written")
         )
         await talk.shows("May I run")
-        await until(lambda: "Approve" in talk.offers(), 20, "the buttons")
+        await until(lambda: "Approve" in talk.offers(), what="the buttons")
         await talk.service.quiet()
         await talk.service.kill()
         await talk.service.start()
         talk.press("Approve")
-        await talk.shows("written", seconds=40)
-        await talk.shows("报告.csv", seconds=40)
+        await talk.shows("written")
+        await talk.shows("报告.csv")
         await talk.service.quiet()
         assert not talk.offers()
         assert talk.service.rigs["wecom"].labels(7) != []
@@ -70,7 +70,7 @@ async def test_an_approval_is_pressed_after_a_kill_and_the_file_comes(tmp_path: 
 async def test_the_result_of_a_background_task_is_posted_without_a_question(tmp_path: Path) -> None:
     async with ThreadTalk.open(tmp_path, "wecom") as talk:
         talk.say(delegate("market", ask(text="It is large")))
-        assert "🔧 Task 1" in await talk.shows("It is large", seconds=40)
+        assert "🔧 Task 1" in await talk.shows("It is large")
         await talk.service.quiet()
         kinds = {one.kind for one in server_of(talk).shown if "It is large" in one.text}
         assert kinds == {"markdown"}
@@ -82,12 +82,12 @@ async def test_a_file_that_waits_for_its_turn_survives_a_kill(tmp_path: Path) ->
     async with ThreadTalk.open(tmp_path, "wecom") as talk:
         rig = talk.service.rigs["wecom"]
         rig.mutter(ask(text="done with the first", delay_ms=4000))
-        await until(lambda: talk.service.rows("SELECT 1 FROM runs WHERE state='running'"), 30, "the first turn")
+        await until(lambda: talk.service.rows("SELECT 1 FROM runs WHERE state='running'"), what="the first turn")
         rig.send_file("报告.csv", b"a,b\n1,2\n")
-        await until(lambda: talk.service.rows("SELECT 1 FROM channel_state WHERE item LIKE 'early %'"), 30, "its note")
+        await until(lambda: talk.service.rows("SELECT 1 FROM channel_state WHERE item LIKE 'early %'"), what="its note")
         await talk.service.kill()
         await talk.service.start()
-        await until(lambda: [*talk.service.data.glob("channels/wecom/*[!t]")], 30, "the file")
+        await until(lambda: [*talk.service.data.glob("channels/wecom/*[!t]")], what="the file")
         server_of(talk).fault("error", "download", code=403, times=-1)
         rig.mutter(ask(text="read it"))
         await talk.service.shows("wecom", "read it")

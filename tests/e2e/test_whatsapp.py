@@ -38,7 +38,7 @@ async def test_what_is_written_while_the_service_is_down_is_answered_once(tmp_pa
         await service.kill()
         server.send(ask(text="the second answer"))
         await service.start()
-        await service.shows("whatsapp", "the second answer", seconds=40)
+        await service.shows("whatsapp", "the second answer")
         await service.quiet()
         texts = [one.text for one in server.visible()]
         assert [text for text in texts if "answer" in text] == ["the first answer", "the second answer"]
@@ -48,15 +48,15 @@ async def test_an_answer_waits_for_the_window_over_a_restart(tmp_path: Path) -> 
     async with AllPlatforms.open(tmp_path, "whatsapp") as service:
         server = server_of(service)
         server.send(ask(text="late answer", delay_ms=1500))
-        await until(lambda: server.reads, 20, "the read mark")
+        await until(lambda: server.reads, what="the read mark")
         server.heard[JANE] = time.time() - DAY - 10  # the platform's day ends before the answer is ready
-        await until(lambda: [call for call in server.calls_of("post") if call.code], 30, "a refusal")
+        await until(lambda: [call for call in server.calls_of("post") if call.code], what="a refusal")
         await service.kill()
         await service.start()
         assert "late answer" not in "".join(one.text for one in server.visible())
         server.send(ask(text="the next answer"))
-        await service.shows("whatsapp", "late answer", seconds=40)
-        await service.shows("whatsapp", "the next answer", seconds=40)
+        await service.shows("whatsapp", "late answer")
+        await service.shows("whatsapp", "the next answer")
         await service.quiet()
         assert service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
 
@@ -67,17 +67,17 @@ async def test_a_person_is_asked_to_write_once_also_over_restarts(tmp_path: Path
     async with AllPlatforms.open(tmp_path, "whatsapp", **template) as service:
         server = server_of(service)
         server.send(ask(text="late answer", delay_ms=1500))
-        await until(lambda: server.reads, 20, "the read mark")
+        await until(lambda: server.reads, what="the read mark")
         server.heard[JANE] = time.time() - DAY - 10
-        await service.shows("whatsapp", "[fawn_answer_waits]", seconds=40)
+        await service.shows("whatsapp", "[fawn_answer_waits]")
         for _restart in range(2):
             refused, looked = len(server.calls_of("post")), service.log().count("outbox.later")
             await service.kill()
             await service.start()
-            await until(partial(has_looked, service, looked), 40, "another look")
+            await until(partial(has_looked, service, looked), what="another look")
             assert len(server.calls_of("post")) == refused, "what Meta refused is known"
         server.send("here I am")
-        await service.shows("whatsapp", "late answer", seconds=40)
+        await service.shows("whatsapp", "late answer")
         await service.quiet()
         assert [one.text for one in server.visible()].count("[fawn_answer_waits]") == 1
 
@@ -86,18 +86,18 @@ async def test_an_answer_that_meta_took_in_a_closed_window_waits_for_the_person(
     async with AllPlatforms.open(tmp_path, "whatsapp") as service:
         server = server_of(service)
         server.send(ask(text="late answer", delay_ms=1500))
-        await until(lambda: server.reads, 20, "the read mark")
+        await until(lambda: server.reads, what="the read mark")
         server.late, server.held = True, []
         server.heard[JANE] = time.time() - DAY - 10
-        await until(lambda: server.held, 40, "the answer")
+        await until(lambda: server.held, what="the answer")
         await service.quiet()
         server.report_failures()
-        await until(lambda: "outbox.again" in service.log(), 40, "the report")
+        await until(lambda: "outbox.again" in service.log(), what="the report")
         await service.kill()
         await service.start()
         server.send(ask(text="the next answer"))
-        await service.shows("whatsapp", "the next answer", seconds=40)
-        await service.shows("whatsapp", "late answer", seconds=40)
+        await service.shows("whatsapp", "the next answer")
+        await service.shows("whatsapp", "late answer")
         await service.quiet()
         assert [one.text for one in server.visible()].count("late answer") == 1
 
@@ -108,21 +108,21 @@ async def test_operators_hear_of_an_answer_that_meta_took_and_did_not_deliver(tm
     async with AllPlatforms.open(tmp_path, ("whatsapp", "telegram"), channels=boss) as service:
         server = server_of(service)
         service.telegram.send(ask(text="Hello boss."))
-        await service.telegram.wait(42, "Hello boss.", seconds=20)
+        await service.telegram.wait(42, "Hello boss.")
         server.held, server.failing = [], UNDELIVERABLE
         for number in (1, 2):
             server.send(ask(text=f"answer {number}"))
-            await until(lambda: server.held, 40, "the answer")
+            await until(lambda: server.held, what="the answer")
             await service.quiet()
             server.report_failures()
-            await until(lambda n=number: dead(service) == n, 40, "the report")  # type: ignore[misc]  # lambda
-        told = await service.telegram.wait(42, "did not deliver what I wrote", seconds=20)
+            await until(lambda n=number: dead(service) == n, what="the report")  # type: ignore[misc]  # lambda
+        told = await service.telegram.wait(42, "did not deliver what I wrote")
         assert "Message Undeliverable. (131026)" in told.text
         server.failing = 0
         code, listed = await service.fawn("dead", "list")
         assert (code, listed.count("131026")) == (0, 2)
         await service.fawn("dead", "requeue", listed.split()[0])
-        await service.shows("whatsapp", "answer 1", seconds=40)
+        await service.shows("whatsapp", "answer 1")
         await service.quiet()
         assert [one.text for one in server.visible()] == ["answer 1"]
         assert sum("did not deliver" in text for text in said(service.telegram, 42)) == 1
@@ -142,7 +142,7 @@ async def test_buttons_lists_files_and_read_marks_over_kills(tmp_path: Path) -> 
         await service.kill()
         server.press("xlsx")  # while nobody is there
         await service.start()
-        await service.shows("whatsapp", "as you like", seconds=40)
+        await service.shows("whatsapp", "as you like")
         server.press("csv")  # of the same message
         await service.shows("whatsapp", "already answered")
         cities = ("Berlin", "Paris", "Rome", "Oslo", "a place that is not listed here")
@@ -155,8 +155,8 @@ async def test_buttons_lists_files_and_read_marks_over_kills(tmp_path: Path) -> 
         await service.shows("whatsapp", "marked")
         assert (sent, True) in server.reads
         server.upload("table.csv", b"a,b\n1,2\n", ask(steps=[bash(COPY)], text="here it is"))
-        await service.shows("whatsapp", "here it is", seconds=40)
-        await until(lambda: [one for one in server.visible() if one.kind == "document"], 40, "the file")
+        await service.shows("whatsapp", "here it is")
+        await until(lambda: [one for one in server.visible() if one.kind == "document"], what="the file")
         await service.quiet()
         [file] = [one for one in server.visible() if one.kind == "document"]
         assert (file.name, file.data) == ("copy.csv", b"a,b\n1,2\n")

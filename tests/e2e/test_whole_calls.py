@@ -38,7 +38,7 @@ async def test_a_broken_call_does_nothing_and_is_not_asked_about(
         "piece": 40 if len(arguments) < 9999 else 9999,
     }
     telegram.send(ask(steps=[step], text="I see"))
-    await telegram.wait(JANE, "I see", seconds=20)
+    await telegram.wait(JANE, "I see")
     await service.quiet()
     assert not written(service)
     assert not any("Approve" in labels(shown) for shown in telegram.visible(JANE))
@@ -50,7 +50,7 @@ async def answer_seconds(telegram: FakeTelegram, text: str) -> float:
     """Return how long another person waits for an answer."""
     began = time.monotonic()
     telegram.send(ask(text=text), chat=BOB)
-    await telegram.wait(BOB, text, seconds=30)
+    await telegram.wait(BOB, text)
     return time.monotonic() - began
 
 
@@ -65,4 +65,4 @@ async def test_one_wrong_escape_in_a_long_file_keeps_nobody_waiting(
     telegram.send(ask(id="long", steps=[step], text="I see"))
     await until(lambda: bool(model.requests("long")))
     assert await answer_seconds(telegram, "meanwhile") < baseline + 2
-    await telegram.wait(JANE, "I see", seconds=20)
+    await telegram.wait(JANE, "I see")

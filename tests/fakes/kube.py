@@ -446,8 +446,12 @@ class FakeKube:
         """Note that the container ended by itself."""
         await docker("wait", container)
         if pod["metadata"]["uid"] in self._containers and pod["status"]["phase"] == "Running":
-            code, out = await docker("inspect", "-f", "{{.State.OOMKilled}} {{.State.ExitCode}}", container)
-            killed = code == 0 and out.startswith("true")
+            for _ in range(20):  # the engine may hear of the kernel's kill after it heard of the end
+                code, out = await docker("inspect", "-f", "{{.State.OOMKilled}} {{.State.ExitCode}}", container)
+                killed = code == 0 and out.startswith("true")
+                if killed or "137" not in out:
+                    break
+                await asyncio.sleep(0.05)
             ended = {
                 "exitCode": int(out.split()[1]) if code == 0 else 137,
                 "reason": "OOMKilled" if killed else "Error",

@@ -59,7 +59,7 @@ async def running(
         node, str(CLIENTS / script), url, stdout=asyncio.subprocess.PIPE, env={"NODE_PATH": str(MODULES), **environment}
     )
     try:
-        await until(connected, seconds=20, what="the client's connection")
+        await until(connected, what="the client's connection")
         yield Client(process)
     finally:
         if process.returncode is None:

@@ -60,6 +60,6 @@ async def test_a_second_client_reconnects_when_asked() -> None:
     async with FakeSlack() as server, client(server) as js:
         opens = server.opens
         server.refresh()
-        await until(lambda: server.opens > opens and server.sockets, seconds=20)
+        await until(lambda: server.opens > opens and server.sockets)
         server.send("hi", f"D{JANE}")
         assert await js.says() == {"retry": 0}

@@ -212,7 +212,7 @@ class AllPlatforms(Service):
                 await service.kill()
                 assert "\nTraceback" not in service.log(), service.log()
 
-    async def shows(self, name: str, text: str, topic: int = 0, seconds: float = 20) -> list[str]:
+    async def shows(self, name: str, text: str, topic: int = 0, seconds: float = 60) -> list[str]:
         """Return the bot's visible text in a topic, as soon as it contains `text`, but not in a quoted directive."""
         rig = self.rigs[name]
         await until(lambda: text in without_directives("\n".join(rig.visible(topic))), seconds, f"{text!r} on {name}")

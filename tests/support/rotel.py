@@ -35,7 +35,7 @@ async def rotel(folder: Path, send_to: str) -> AsyncIterator[str]:
     with (folder / "rotel.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(need_rotel(), *words, cwd=folder, stdout=log, stderr=log, env={})
     try:
-        await until(lambda: _listens(http), 20, "Rotel")
+        await until(lambda: _listens(http), what="Rotel")
         yield f"http://127.0.0.1:{http}/v1/traces"
     finally:
         process.terminate()

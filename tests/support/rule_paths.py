@@ -53,7 +53,7 @@ class Attempt:
         return self.telegram.click(data, shown.id, chat=chat or self.chat, user=user or self.person)
 
     async def wait(self, text: str) -> Shown:
-        return await self.telegram.wait(self.chat, text, seconds=30)
+        return await self.telegram.wait(self.chat, text)
 
     async def wait_done(self) -> None:
         """Wait for the answer of the request. A proposal that quotes the request does not count."""
@@ -63,7 +63,7 @@ class Attempt:
             lines = [line for text in texts for line in text.splitlines()]  # the head of a schedule quotes it, too
             return any(self.done in line and "::" not in line for line in lines)
 
-        await until(is_answered, 30, f"the answer of {self.path}")
+        await until(is_answered, what=f"the answer of {self.path}")
 
     def request(self, step: Json | None = None, **more: Any) -> str:
         """Return a request in which the model calls the tool, or takes another step."""
@@ -154,9 +154,9 @@ async def _make_schedule(attempt: Attempt) -> None:
     args = {"action": "create", "what": attempt.request(), "every_minutes": 600}
     words = ask(steps=[{"calls": [{"name": "schedule", "args": args}]}], text="proposed")
     attempt.telegram.send(words, chat=attempt.person)
-    shown = await attempt.telegram.wait(attempt.person, "Shall I", seconds=30)
+    shown = await attempt.telegram.wait(attempt.person, "Shall I")
     attempt.press(shown, "Yes", chat=attempt.person)
-    await attempt.telegram.wait(attempt.person, "is active", seconds=30)
+    await attempt.telegram.wait(attempt.person, "is active")
     if attempt.chat != attempt.person:
         attempt.send(f"/schedule here {attempt.schedule()}")
         await attempt.wait("posts here")
@@ -184,7 +184,7 @@ async def _fail_agent(attempt: Attempt) -> None:
     """Have an agent fail at its first model call. Its second try succeeds."""
     await _start_agent(attempt, errors=[400], at=0, id=attempt.name)
     failed = f"SELECT 1 FROM runs WHERE requester='{attempt.person}' AND state='failed'"  # noqa: S608 — a number
-    await until(lambda: attempt.service.rows(failed), 30, "the failed agent")
+    await until(lambda: attempt.service.rows(failed), what="the failed agent")
 
 
 async def _end_command(attempt: Attempt) -> None:
@@ -259,4 +259,4 @@ def make_attempts(
 
 
 async def took_effect(attempt: Attempt) -> None:
-    await until(attempt.has_effect, 30, f"the effect of {attempt.path}")
+    await until(attempt.has_effect, what=f"the effect of {attempt.path}")

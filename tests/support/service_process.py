@@ -121,7 +121,7 @@ class Service:
             self.process.kill()
         await self.process.wait()
 
-    async def stop(self, seconds: float = 30) -> int:
+    async def stop(self, seconds: float = 60) -> int:
         """Send SIGTERM and return the exit code."""
         assert self.process
         if self.process.returncode is None:
@@ -152,7 +152,7 @@ class Service:
         """The file of the database, or what stands for it where the tests run on PostgreSQL."""
         return self.data / "fawn.db"
 
-    async def quiet(self, seconds: float = 20) -> None:
+    async def quiet(self, seconds: float = 60) -> None:
         """Wait until nothing is pending or undelivered."""
         await until(
             lambda: (

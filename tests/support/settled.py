@@ -13,5 +13,5 @@ async def outcome(telegram: FakeTelegram, shown: Shown, chat: int = JANE) -> str
     def now() -> Shown:
         return next(each for each in telegram.visible(chat) if each.id == shown.id)
 
-    await until(lambda: not now().buttons, 20, "a message without buttons")
+    await until(lambda: not now().buttons, what="a message without buttons")
     return now().text.strip().splitlines()[-1]

@@ -70,7 +70,7 @@ class ThreadTalk:
             return shown.count(text) - len(repeats)
         return sum(text in each for each in self.visible())
 
-    async def shows(self, text: str, times: int = 1, seconds: float = 15) -> str:
+    async def shows(self, text: str, times: int = 1, seconds: float = 60) -> str:
         """Return the latest message with the text, as soon as that many have it."""
         try:
             await until(lambda: self.count(text) >= times, seconds)

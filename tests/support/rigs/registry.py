@@ -55,7 +55,7 @@ def demanded(*abilities: str) -> pytest.MarkDecorator:
 
 async def ready(rig: Rig) -> None:
     """Wait until the channel reports ready."""
-    await until(lambda: rig.channel.readiness().health is Health.READY, seconds=20, what="readiness")
+    await until(lambda: rig.channel.readiness().health is Health.READY, what="readiness")
 
 
 async def heard(rig: Rig, text: str, topic: int = 0) -> Message:

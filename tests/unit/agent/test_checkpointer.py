@@ -174,7 +174,7 @@ async def test_a_held_checkpoint_does_not_wait_for_long_and_precedes_what_its_ta
 ) -> None:
     held = saver.hold("t", seconds=0.01)
     await put(saver, 1, n=1)
-    await until(lambda: held.take() is None, 10, "the checkpoint")
+    await until(lambda: held.take() is None, what="the checkpoint")
     assert await rows(database, "checkpoints") == 1
     await held.release()
     held = saver.hold("t")

@@ -108,10 +108,10 @@ async def test_prompts_become_known_with_the_first_turn_and_when_their_server_sa
 
     first = [("modern_review", "Review a repository.", True), ("modern_say_hello", "", False)]
     first += [("old_look", "look of old", False), ("old_see_all", "see/all of old", False)]
-    await until(lambda: known() == first, 30, "the prompts")
+    await until(lambda: known() == first, what="the prompts")
     find = call("tool_search", query="select:mcp__old__grow")
     await run(bench, script([find], [call("mcp__old__grow")], text="grown"), key="m2")
-    await until(lambda: known() == [*first, ("old_grown", "grown of old", False)], 30, "the new prompt")
+    await until(lambda: known() == [*first, ("old_grown", "grown of old", False)], what="the new prompt")
 
 
 async def test_a_prompt_is_the_servers_text_for_the_model_and_for_what_may_leave() -> None:

@@ -125,10 +125,10 @@ async def test_the_program_gets_the_archive_and_is_tried_again(store: Database, 
     worker.register(COPY_JOB, jobs.copy)
     task = asyncio.create_task(worker.serve(), name="jobs")
     try:
-        await until(lambda: "ended with 1" in last_error(tmp_path), 20, "the failure")
+        await until(lambda: "ended with 1" in last_error(tmp_path), what="the failure")
         target.parent.mkdir()
         await store.run(lambda execute: execute(f"UPDATE jobs SET due=0 WHERE kind='{COPY_JOB}'", {}))  # noqa: S608 — a constant
-        await until(target.exists, 20, "the copy")
+        await until(target.exists, what="the copy")
     finally:
         task.cancel()
         await asyncio.wait([task])

@@ -65,7 +65,7 @@ async def test_a_channel_that_ends_is_restarted_and_no_other(error: BaseExceptio
     connects = {each.name: partial(connect, each, events) for each in (failing, steady)}
     supervisor = ChannelSupervisor(connects, console_ended, list, no_state)
     serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
-    await until(lambda: events.count("failing listens") == 2, 10, "the restart")
+    await until(lambda: events.count("failing listens") == 2, what="the restart")
     assert supervisor.channels == {"failing": failing, "steady": steady}
     assert events.count("steady listens") == 1
     serving.cancel()
@@ -78,9 +78,9 @@ async def test_channels_stay_connected_after_they_stopped_listening() -> None:
     failing_to_close = partial(connect, channel, events, OSError("away"))
     supervisor = ChannelSupervisor({"wall": failing_to_close}, console_ended, list, no_state)
     serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
-    await until(lambda: "wall listens" in events, 10, "a connection")
+    await until(lambda: "wall listens" in events, what="a connection")
     supervisor.stop_listening()
-    await until(lambda: events[-1] == "wall listens no more", 10, "the end of listening")
+    await until(lambda: events[-1] == "wall listens no more", what="the end of listening")
     assert supervisor.channels == {"wall": channel}
     serving.cancel()
     async with asyncio.timeout(10):
@@ -110,12 +110,12 @@ async def test_commands_are_announced_again_when_there_are_others_and_only_then(
     channel = Telling("wall", events)
     supervisor = ChannelSupervisor({"wall": partial(connect, channel, events)}, console_ended, list_commands, no_state)
     serving = asyncio.create_task(supervisor.serve(receive, NO_CATCH_UP))
-    await until(lambda: looks >= 2, 20, "a second look")
+    await until(lambda: looks >= 2, what="a second look")
     assert told == [["help"]]
     names.append("modern_review")
-    await until(lambda: len(told) == 2, 20, "the new command")
+    await until(lambda: len(told) == 2, what="the new command")
     names.remove("modern_review")
-    await until(lambda: len(told) == 3, 20, "the end of a command")
+    await until(lambda: len(told) == 3, what="the end of a command")
     assert told[1:] == [["help", "modern_review"], ["help"]]
     serving.cancel()
     await asyncio.wait([serving])

@@ -87,7 +87,7 @@ async def working(pair: Pair) -> AsyncIterator[tuple[Turns, FeedMirrors]]:
 
 
 async def mirror_of(mirrors: FeedMirrors, run: int, last: int) -> Mirror:
-    await until(lambda: (found := mirrors.find(run)) is not None and found.feed.last >= last, 10, "the mirror")
+    await until(lambda: (found := mirrors.find(run)) is not None and found.feed.last >= last, what="the mirror")
     found = mirrors.find(run)
     assert found
     return found
@@ -123,7 +123,7 @@ async def test_a_mirror_has_the_blocks_with_their_numbers_and_the_end(pair: Pair
             suspended = await mirror_of(mirrors, 2, 0)
             early.end("done")
             late.end(SUSPENDED)
-            await until(lambda: mirror.feed.state and suspended.feed.state, 10, "the ends")
+            await until(lambda: mirror.feed.state and suspended.feed.state, what="the ends")
             assert (mirror.feed.state, suspended.feed.state) == ("done", MOVED)
             assert mirrors.runs == []
 
@@ -138,7 +138,7 @@ async def test_what_nobody_wants_is_not_told(pair: Pair) -> None:
             mine = turns.begin(2)
             mine.publish(Text("hello"))
             other.publish(Text("secret"))
-            await until(lambda: any("hello" in text for text in told), 10, "what is wanted")
+            await until(lambda: any("hello" in text for text in told), what="what is wanted")
     assert "secret" not in "".join(told)
 
 
@@ -151,7 +151,7 @@ async def test_what_was_lost_is_told_again(pair: Pair) -> None:
             lost: list[str] = []
             pair[1].read_letters(WANTING, lambda _sender, text: lost.append(text))
             feed.publish(Text("two "))
-            await until(lambda: lost, 10, "a letter")
+            await until(lambda: lost, what="a letter")
             pair[1].read_letters(WANTING, mirrors._read)
             await mirror_of(mirrors, 1, 2)  # also without a further block
             for _ in range(RING_BLOCKS + 10):  # more than the ring holds, at once
@@ -176,7 +176,7 @@ async def test_a_process_that_tells_no_more_ends_its_mirror(pair: Pair) -> None:
             mirror = await mirror_of(mirrors, 1, 0)
             turns.running_turns.clear()
             pair[1].read_letters(WANTING, lambda _sender, _text: None)
-            await until(lambda: mirror.feed.state, 20, "the end of the mirror")
+            await until(lambda: mirror.feed.state, what="the end of the mirror")
             assert (mirror.feed.state, feed.state) == (MOVED, "")
 
 

@@ -52,7 +52,7 @@ class JobBench:
         return stored_rows(self.store._path, f"SELECT {columns} FROM jobs ORDER BY key")  # noqa: S608 — a constant
 
     async def finished(self) -> None:
-        await until(lambda: not self.rows(), 10, "the end of all jobs")
+        await until(lambda: not self.rows(), what="the end of all jobs")
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -75,10 +75,10 @@ async def test_a_job_runs_when_it_is_due(bench: JobBench) -> None:
     async with bench.serving():
         await bench.enqueue("tomorrow", due=NOON + 86400)
         await bench.enqueue("now")
-        await until(lambda: bench.rows() == [("tomorrow",)], 10, "the end of the first job")
+        await until(lambda: bench.rows() == [("tomorrow",)], what="the end of the first job")
         bench.advance(86399)
         await bench.enqueue("later")
-        await until(lambda: bench.rows() == [("tomorrow",)], 10, "the end of the second job")
+        await until(lambda: bench.rows() == [("tomorrow",)], what="the end of the second job")
         bench.advance(1)
         await bench.finished()
     assert bench.begun == ["now 0", "later 0", "tomorrow 0"]
@@ -99,7 +99,7 @@ async def test_a_failing_job_is_visible_retried_later_and_given_up(bench: JobBen
     async with bench.serving():
         await bench.enqueue()
         for attempt in range(1, MAX_ATTEMPTS + 1):
-            await until(lambda: bench.rows("attempts, owner") == [(attempt, None)], 10, "the failure")  # noqa: B023 — at once
+            await until(lambda: bench.rows("attempts, owner") == [(attempt, None)], what="the failure")  # noqa: B023 — at once
             [(due, error)] = bench.rows("due, error")
             assert error == "ValueError('no luck')"
             assert "Last error: work: ValueError('no luck')" in str(await bench.store.run(count_jobs))
@@ -111,7 +111,7 @@ async def test_a_failing_job_is_visible_retried_later_and_given_up(bench: JobBen
         bench.advance(10 * 86400)
         bench.error = None
         await bench.enqueue("other")  # the failed one blocks nothing
-        await until(lambda: bench.rows() == [("a",)], 10, "the end of the other job")
+        await until(lambda: bench.rows() == [("a",)], what="the end of the other job")
         assert len(bench.begun) == MAX_ATTEMPTS + 1
         await bench.enqueue()  # enqueued again, it is tried again
         await bench.finished()
@@ -120,17 +120,17 @@ async def test_a_failing_job_is_visible_retried_later_and_given_up(bench: JobBen
 async def test_a_recurring_job_runs_at_the_start_and_is_never_given_up(bench: JobBench) -> None:
     bench.worker.register("hourly", bench.handle, every_seconds=3600)
     async with bench.serving():
-        await until(lambda: bench.rows("due, attempts") == [(NOON + 3600, 0)], 10, "the first round")
+        await until(lambda: bench.rows("due, attempts") == [(NOON + 3600, 0)], what="the first round")
         bench.error = ValueError("no luck")
         for _ in range(MAX_ATTEMPTS):
             count = len(bench.begun)
             [(due,)] = bench.rows("due")
             bench.advance(due - bench.now)
-            await until(lambda: len(bench.begun) > count and bench.rows("owner") == [(None,)], 10, "the failure")  # noqa: B023 — at once
+            await until(lambda: len(bench.begun) > count and bench.rows("owner") == [(None,)], what="the failure")  # noqa: B023 — at once
         assert bench.rows("due, attempts, error") == [(bench.now + 3600, 0, "ValueError('no luck')")]
         bench.error = None
         bench.advance(3600)
-        await until(lambda: bench.rows("due, error") == [(bench.now + 3600, "")], 10, "the next round")
+        await until(lambda: bench.rows("due, error") == [(bench.now + 3600, "")], what="the next round")
 
 
 async def test_a_second_job_with_the_same_key_replaces_the_first_or_is_dropped(bench: JobBench) -> None:
@@ -141,7 +141,7 @@ async def test_a_second_job_with_the_same_key_replaces_the_first_or_is_dropped(b
     async with bench.serving():
         bench.advance(60)
         await bench.enqueue("other")
-        await until(lambda: bench.rows() == [("a",)], 10, "the end of the other job")
+        await until(lambda: bench.rows() == [("a",)], what="the end of the other job")
         bench.advance(60)
         await bench.finished()
     assert bench.begun == ["other 0", "a 3"]
@@ -154,11 +154,11 @@ async def test_a_job_that_is_replaced_while_it_runs_runs_once_more(bench: JobBen
     bench.error = error
     async with bench.serving():
         await bench.enqueue(payload={"n": 1})
-        await until(lambda: bench.begun, 10, "the start")
+        await until(lambda: bench.begun, what="the start")
         await bench.enqueue(payload={"n": 2})
         await bench.enqueue(payload={"n": 9}, keep=True)
         await bench.enqueue("other", payload={"n": 0})
-        await until(lambda: len(bench.begun) == 2, 10, "the other job")
+        await until(lambda: len(bench.begun) == 2, what="the other job")
         assert bench.begun == ["a 1", "other 0"]
         bench.go.set()
         await bench.finished()
@@ -176,7 +176,7 @@ async def test_an_effect_that_fails_is_undone_and_its_job_is_retried(bench: JobB
     bench.worker.register("chain", handle)
     async with bench.serving():
         await bench.enqueue(kind="chain")
-        await until(lambda: bench.rows("key, attempts, owner") == [("a", 1, None)], 10, "the failure")
+        await until(lambda: bench.rows("key, attempts, owner") == [("a", 1, None)], what="the failure")
     assert "the effect failed" in bench.rows("error")[0][0]
 
 
@@ -185,7 +185,7 @@ async def test_few_jobs_run_at_once(bench: JobBench) -> None:
     for number in range(2 * MAX_RUNNING_JOBS):
         await bench.enqueue(f"job {number}")
     async with bench.serving():
-        await until(lambda: len(bench.begun) == MAX_RUNNING_JOBS, 10, "the first jobs")
+        await until(lambda: len(bench.begun) == MAX_RUNNING_JOBS, what="the first jobs")
         counts = f"{MAX_RUNNING_JOBS} waiting, {MAX_RUNNING_JOBS} running, 0 given up."
         assert str(await bench.store.run(count_jobs)) == f"Background jobs: {counts}"
         bench.go.set()
@@ -200,7 +200,9 @@ async def test_a_job_that_cannot_be_read_or_is_of_an_unknown_kind_fails_alone(be
     await bench.store.run(lambda execute: execute("UPDATE jobs SET payload=x'ff' WHERE key='damaged'", {}))
     async with bench.serving():
         await bench.enqueue("fine")
-        await until(lambda: len(bench.rows()) == 2 and all(error for (error,) in bench.rows("error")), 10, "the errors")
+        await until(
+            lambda: len(bench.rows()) == 2 and all(error for (error,) in bench.rows("error")), what="the errors"
+        )
     assert bench.begun == ["fine 0"]
     assert bench.rows("key, attempts") == [("damaged", 1), ("unknown", 1)]
 
@@ -209,7 +211,7 @@ async def test_a_shutdown_releases_a_job_without_counting_the_attempt(bench: Job
     bench.go.clear()
     await bench.enqueue()
     async with bench.serving():
-        await until(lambda: bench.begun, 10, "the start")
+        await until(lambda: bench.begun, what="the start")
     assert bench.rows("attempts, owner, due, error") == [(0, None, 0.0, "")]
     bench.go.set()
     async with bench.serving():
@@ -225,7 +227,7 @@ async def test_a_job_that_kills_the_process_is_given_up(bench: JobBench) -> None
     await bench.store.run(lambda execute: execute(crashed, {"attempts": MAX_ATTEMPTS}))
     await bench.store.run(release_stale_jobs)
     async with bench.serving():
-        await until(lambda: bench.rows("due, owner") == [(None, None)], 10, "the end")
+        await until(lambda: bench.rows("due, owner") == [(None, None)], what="the end")
     assert bench.begun == []
     assert INTERRUPTED in bench.rows("error")[0][0]
 
@@ -243,7 +245,7 @@ async def test_killed_in_the_middle_of_a_job_it_runs_again_and_its_effect_happen
     for attempt in (1, 2, 3):
         command = (sys.executable, "-m", "tests.support.job_process", str(folder))
         process = await asyncio.create_subprocess_exec(*command)
-        await until(lambda: len(begun()) == attempt, 20, "the start of the job")  # noqa: B023 — at once
+        await until(lambda: len(begun()) == attempt, what="the start of the job")  # noqa: B023 — at once
         if attempt == 3:
             (folder / "go").touch()
             await bench.finished()

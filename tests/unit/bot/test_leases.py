@@ -90,17 +90,19 @@ async def test_one_process_listens_and_the_next_one_when_it_stops(
 ) -> None:
     events: list[str] = []
     a = Process(pair[0], kind("a", events))
-    await until(lambda: events == ["a listens"], 10, "a listener")
+    await until(lambda: events == ["a listens"], what="a listener")
     b = Process(pair[1], kind("b", events))
     posts = kind is Listener
-    await until(lambda: ("wall" in b.supervisor.channels) is posts and b.supervisor.stands_by("wall"), 10, "a stand-by")
-    await until(lambda: b.supervisor.without() == ([] if posts else ["wall"]), 10, "what it leaves to the other")
+    await until(
+        lambda: ("wall" in b.supervisor.channels) is posts and b.supervisor.stands_by("wall"), what="a stand-by"
+    )
+    await until(lambda: b.supervisor.without() == ([] if posts else ["wall"]), what="what it leaves to the other")
     assert not a.supervisor.stands_by("wall")
     a.supervisor.stop_listening()
     if not posts:  # it stays connected for the last replies, and nobody else can post
         await asyncio.sleep(0)
         await a.end()
-    await until(lambda: events == ["a listens", "a ends", "b listens"], 10, "the next listener")
+    await until(lambda: events == ["a listens", "a ends", "b listens"], what="the next listener")
     assert b.supervisor.without() == []
     await b.end()
     if posts:
@@ -110,21 +112,21 @@ async def test_one_process_listens_and_the_next_one_when_it_stops(
 async def test_a_process_that_cannot_listen_leaves_it_to_another(pair: tuple[Database, Database]) -> None:
     events: list[str] = []
     a = Process(pair[0], Listener("a", events, ChannelError("the platform is away")))
-    await until(lambda: "a listens" in events, 10, "a listener")
+    await until(lambda: "a listens" in events, what="a listener")
     b = Process(pair[1], Listener("b", events))
-    await until(lambda: "b listens" in events or events.count("a listens") == 2, 10, "the next one")
+    await until(lambda: "b listens" in events or events.count("a listens") == 2, what="the next one")
     await a.end()
-    await until(lambda: events[-1] == "b listens", 10, "the other one")
+    await until(lambda: events[-1] == "b listens", what="the other one")
     await b.end()
 
 
 async def test_a_dead_process_s_accounts_are_taken_and_it_notices(pair: tuple[Database, Database]) -> None:
     events: list[str] = []
     a = Process(pair[0], Listener("a", events))
-    await until(lambda: events == ["a listens"], 10, "a listener")
+    await until(lambda: events == ["a listens"], what="a listener")
     b = Process(pair[1], Listener("b", events))
     await die(pair[1], pair[0])
-    await until(lambda: {*events} == {"a listens", "a ends", "b listens"}, 10, "the take-over")
+    await until(lambda: {*events} == {"a listens", "a ends", "b listens"}, what="the take-over")
     for each in (a, b):
         await each.end()
 
@@ -134,12 +136,12 @@ async def test_a_process_that_the_database_does_not_answer_stops_listening(
 ) -> None:
     events: list[str] = []
     a = Process(pair[0], Listener("a", events))
-    await until(lambda: events == ["a listens"], 10, "a listener")
+    await until(lambda: events == ["a listens"], what="a listener")
     with session(url) as holder:
         holder.execute("LOCK TABLE leases")
-        await until(lambda: events[-1] == "a ends", 20, "the end")
+        await until(lambda: events[-1] == "a ends", what="the end")
         holder.rollback()
-    await until(lambda: events[-1] == "a listens", 20, "a listener again")
+    await until(lambda: events[-1] == "a listens", what="a listener again")
     with suppress(asyncio.CancelledError):
         await a.end()
 
@@ -147,6 +149,6 @@ async def test_a_process_that_the_database_does_not_answer_stops_listening(
 async def test_a_process_that_works_alone_asks_nobody(tmp_path: Path) -> None:
     events: list[str] = []
     a = Process(Database(tmp_path / "none.db"), Listener("a", events))  # it is never opened
-    await until(lambda: events == ["a listens"], 10, "a listener")
+    await until(lambda: events == ["a listens"], what="a listener")
     assert a.leases.has("listen wall")
     await a.end()

@@ -38,7 +38,7 @@ async def test_a_held_loop_is_logged_with_what_holds_it(hold: object, caplog: py
     assert callable(hold)
     with caplog.at_level(logging.WARNING), LoopWatch():
         asyncio.get_running_loop().call_soon(hold)
-        await until(lambda: len(lines()) == 2, 20, "the end of the hold")
+        await until(lambda: len(lines()) == 2, what="the end of the hold")
     held, freed = lines()
     assert held.startswith("loop.held seconds=")
     assert hold.__name__ in held  # type: ignore[attr-defined]  # a function

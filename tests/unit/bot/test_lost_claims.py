@@ -138,7 +138,7 @@ async def test_a_turn_that_lost_its_claim_ends_without_a_trace(
             while not await two.run(lambda execute: execute("SELECT 1 FROM ledger WHERE result IS NULL", {})):
                 await asyncio.sleep(0.02)
         await two.run(partial(steal, owner=two.me))
-        await until(lambda: not harness.threads.running_turns, 20, "its end")
+        await until(lambda: not harness.threads.running_turns, what="its end")
     finally:
         for task in serving:
             task.cancel()

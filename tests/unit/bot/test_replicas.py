@@ -179,7 +179,7 @@ async def test_a_conversation_does_not_wait_for_a_process_that_begins_or_ends(
     event.clear()
     await one.run(partial(replicas.enter, id=one.me, state=state))
     assert len(await two.run(look)) == 1
-    await until(lambda: (Written.LEASE, "") in heard and event.is_set(), 20, "the wake-up")
+    await until(lambda: (Written.LEASE, "") in heard and event.is_set(), what="the wake-up")
 
 
 async def test_a_process_that_ends_never_serves_again(pair: tuple[Database, Database]) -> None:
@@ -212,7 +212,7 @@ async def test_what_a_process_writes_wakes_the_readers_of_another(pair: tuple[Da
     heard: list[tuple[Written, str]] = []
     two.follow(heard.extend)
     await one.run(lambda execute: jobs.enqueue_job(execute, key="job", kind="work", payload={}))
-    await until(lambda: (Written.JOB, "") in heard, 5, "the wake-up")
+    await until(lambda: (Written.JOB, "") in heard, what="the wake-up")
 
 
 async def test_a_reader_looks_by_itself_within_a_second(pair: tuple[Database, Database]) -> None:
@@ -239,9 +239,9 @@ async def test_a_process_whose_lease_ended_stops_and_does_not_take_it_again(pair
     lost: list[str] = []
     lease = Replicas(one, release, lambda: lost.append("one"))
     async with lease.kept():
-        await until(lambda: lease.is_sure, 5, "the lease")
+        await until(lambda: lease.is_sure, what="the lease")
         await die(two, one)
-        await until(lambda: lost, 10, "the end")
+        await until(lambda: lost, what="the end")
         assert not lease.is_sure
     assert [each.id for each in await two.run(replicas.living)] == [two.me]
 

@@ -126,11 +126,11 @@ async def test_two_processes_post_in_order(pair: tuple[Database, Database]) -> N
     tasks.append(asyncio.create_task(parts[1].serve()))
     await enqueue(pair[1], "second", "third")
     await enqueue(pair[1], "elsewhere", thread=THERE)
-    await until(lambda: shown == [("there", "elsewhere")], 10, "what nothing holds up")
+    await until(lambda: shown == [("there", "elsewhere")], what="what nothing holds up")
     await parts[1].wait_until_idle()
     assert len(shown) == 1
     walls[0].go_on.set()
-    await until(lambda: len(shown) == 4, 10, "the rest")
+    await until(lambda: len(shown) == 4, what="the rest")
     assert [text for chat, text in shown if chat == "here"] == ["first", "second", "third"]
     for task in tasks:
         task.cancel()

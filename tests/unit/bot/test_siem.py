@@ -82,7 +82,7 @@ async def test_a_redirect_is_not_followed(store: Database, tmp_path: Path, statu
     async with serve_siem(tmp_path) as receiver:
         receiver.redirects = status
         async with pushing(store, receiver):
-            await until(lambda: receiver.posts > 1 or receiver.strayed > 0, 30, "another try")
+            await until(lambda: receiver.posts > 1 or receiver.strayed > 0, what="another try")
         assert (receiver.events, receiver.strayed) == ([], 0)
 
 
@@ -94,7 +94,7 @@ async def test_a_damaged_row_goes_out_as_it_is_and_what_follows_it_too(store: Da
         connection.commit()
     async with serve_siem(tmp_path) as receiver:
         async with pushing(store, receiver):
-            await until(lambda: ROWS in receiver.sequences, 30, "the last row")
+            await until(lambda: ROWS in receiver.sequences, what="the last row")
         found = {event.get("event.sequence"): event for event in receiver.events}
         assert [found[seq]["event.action"] for seq in range(6, 12)] == ["command", *["audit.damaged"] * 4, "command"]
         assert found[7]["event.original"] == "no JSON"

@@ -44,9 +44,9 @@ async def receive(store: Database, message: Message) -> list[Receipt]:
 
 async def begin_turn(harness: TurnHarness) -> RunningTurn:
     await harness.inbox.receive([replace(HELLO, text="plot")])
-    await until(lambda: bool(harness.threads.running_turns), 20, "the turn")
+    await until(lambda: bool(harness.threads.running_turns), what="the turn")
     [live] = harness.threads.running_turns
-    await until(lambda: live.working, 20, "the work")
+    await until(lambda: live.working, what="the work")
     return live
 
 
@@ -74,8 +74,8 @@ async def test_a_turn_hears_a_message_that_another_process_stored(
 async def test_a_turn_ends_that_is_stopped_at_another_process(tmp_path: Path, pair: tuple[Database, Database]) -> None:
     async with working(pair[0], tmp_path) as (harness, live):
         await pair[1].run(partial(runs.request_stop, run=live.job.run, by="42"))
-        await until(lambda: live.stopped_by == "42", 20, "the stop")
-        await until(lambda: live not in harness.threads.running_turns, 20, "the end of the turn")
+        await until(lambda: live.stopped_by == "42", what="the stop")
+        await until(lambda: live not in harness.threads.running_turns, what="the end of the turn")
 
 
 async def test_two_processes_say_once_that_a_conversation_waits(url: str, pair: tuple[Database, Database]) -> None:

@@ -145,11 +145,11 @@ async def test_a_stop_does_not_interrupt_the_commit_of_the_end(harness: TurnHarn
     start the next one."""
     holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None, check_same_thread=False)
     await harness.inbox.receive([HELLO])
-    await until(lambda: harness.threads.running_turns, 10, "the turn")
+    await until(lambda: harness.threads.running_turns, what="the turn")
     (live,) = harness.threads.running_turns
     holder.execute("BEGIN IMMEDIATE")
-    await until(lambda: live.working, 10, "the work")
-    await until(lambda: not live.working, 10, "the end of the work")
+    await until(lambda: live.working, what="the work")
+    await until(lambda: not live.working, what="the end of the work")
     harness.threads.stop_run(live.job.run, "42")
     await asyncio.sleep(0.3)
     assert harness.threads.running_turns == (live,)
@@ -172,7 +172,7 @@ async def test_a_turn_that_starts_while_the_previous_one_ends_stays_registered(h
     (second,) = harness.threads.running_turns
     assert second.job.run == 2
     ending = next(task for task in asyncio.all_tasks() if task.get_name() == "turn 1")
-    await until(lambda: len(harness.provider.held) == 2, 10, "the end of the second turn")
+    await until(lambda: len(harness.provider.held) == 2, what="the end of the second turn")
     harness.provider.held[0].set()
     await asyncio.wait([ending])
     await asyncio.sleep(0)
@@ -274,7 +274,7 @@ async def test_an_end_that_cannot_be_recorded_at_all_does_not_affect_other_turns
     elsewhere = replace(HELLO, key="k2", thread=Thread("wall", "1", "43"))
     await harness.inbox.receive([HELLO])
     await until_async(harness.states, ["running"])
-    await until(lambda: not harness.threads.running_turns, 10, "the end of the turn")
+    await until(lambda: not harness.threads.running_turns, what="the end of the turn")
     await harness.inbox.receive([elsewhere])
     await until_async(harness.states, ["running", "done"])
 
@@ -294,7 +294,7 @@ async def test_a_queued_paste_is_one_run(harness: TurnHarness) -> None:
     assert await harness.states() == ["done", "done"]
 
 
-async def until_async(look: Callable[[], Awaitable[list[str]]], wanted: list[str], seconds: float = 10) -> None:
+async def until_async(look: Callable[[], Awaitable[list[str]]], wanted: list[str], seconds: float = 60) -> None:
     """Wait until `look()` returns the expected value."""
     async with asyncio.timeout(seconds):
         while await look() != wanted:

@@ -167,7 +167,7 @@ async def test_an_effect_parallel_to_a_question_happens_once_across_a_restart(en
     @tool_with()
     async def late(text: str) -> str:
         """Return once the question is recorded."""
-        await until(asked, 10, "the question")
+        await until(asked, what="the question")
         with effects.open("a") as file:
             file.write(f"{text}\n")
         return f"did {text}"
@@ -237,12 +237,12 @@ async def test_a_stopped_turn_leaves_no_open_question(enter: Open) -> None:
     async with enter(wall=wall) as harness:
         await harness.say(script(both), "k1", wait=False)
         shown = "SELECT 1 FROM checkpoint_writes WHERE channel='__interrupt__'"
-        await until(lambda: harness.rows(shown), 10, "the question")
+        await until(lambda: harness.rows(shown), what="the question")
         harness.threads.stop_run(1, "42")
         await harness.threads.wait_until_idle()
         assert await harness.states() == ["stopped"]
         assert harness.rows("SELECT 1 FROM questions") == []
-        await until(lambda: wall.shown, 10, "the end of the reply")
+        await until(lambda: wall.shown, what="the end of the reply")
         assert "Which?" not in wall.shown[-1][1]
 
 
@@ -252,9 +252,9 @@ async def test_a_stopped_turn_leaves_no_open_question(enter: Open) -> None:
 async def written_into(harness: ModelHarness, model: FakeModel) -> None:
     """Run a turn whose second model call takes further messages."""
     await harness.say("do it", "k1", wait=False)
-    await until(lambda: len(model.requests()) == 1, 10, "the first model call")
+    await until(lambda: len(model.requests()) == 1, what="the first model call")
     await harness.say("BUT NOT ON PRODUCTION", "k2", wait=False)
-    await until(lambda: len(model.requests()) == 2, 10, "the second model call")
+    await until(lambda: len(model.requests()) == 2, what="the second model call")
     assert "PRODUCTION" in str(model.requests()[1].messages)
 
 
@@ -307,7 +307,7 @@ async def test_a_title_slower_than_its_turn_is_still_recorded(enter: Open, model
         await harness.say("and this?", "k2")
         assert await harness.states() == ["done", "done"]
         assert harness.rows("SELECT title FROM conversations") == [("",)]
-        await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
+        await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], what="the title")
         await harness.say("and that?", "k3")
         assert harness.rows("SELECT run, model, kind FROM usage ORDER BY run, kind") == [
             (1, "small", "title"),
@@ -325,15 +325,15 @@ async def test_a_made_title_is_shown_once_unless_a_person_named_the_thread(enter
     wall = Titled()
     async with enter(wall=wall, title="small") as harness:
         await harness.say("hi", "k1")
-        await until(lambda: wall.titles, 10, "the title")
+        await until(lambda: wall.titles, what="the title")
         await harness.say("hi again", "k2")
-        await until(lambda: harness.rows("SELECT kind FROM jobs") == [], 10, "the end of all jobs")
+        await until(lambda: harness.rows("SELECT kind FROM jobs") == [], what="the end of all jobs")
         assert wall.titles == [(HELLO.thread, "A fine title")]
         other = replace(HELLO, thread=replace(HELLO.thread, topic="2"), key="k3")
         await harness.inbox.receive([other])
         await harness.threads.wait_until_idle()
         await harness.inbox.receive([replace(other, key="k4", kind=Kind.TITLE, text="Mine")])
-        await until(lambda: harness.rows("SELECT kind FROM jobs") == [], 10, "the end of all jobs")
+        await until(lambda: harness.rows("SELECT kind FROM jobs") == [], what="the end of all jobs")
         assert harness.rows("SELECT title FROM conversations ORDER BY key") == [("A fine title",), ("Mine",)]
         assert len(wall.titles) == 1
 
@@ -343,8 +343,8 @@ async def test_a_refused_title_disturbs_nothing(enter: Open, model: FakeModel) -
     wall = Titled(refuses=1)
     async with enter(wall=wall, title="small") as harness:
         await harness.say("hi", "k1")
-        await until(lambda: not wall.refuses, 10, "the refusal")
-        await until(lambda: harness.rows("SELECT kind FROM jobs") == [], 10, "the end of the job")
+        await until(lambda: not wall.refuses, what="the refusal")
+        await until(lambda: harness.rows("SELECT kind FROM jobs") == [], what="the end of the job")
         assert await harness.states() == ["done"]
         assert wall.titles == []
 
@@ -353,11 +353,11 @@ async def test_a_title_cancelled_by_a_shutdown_is_made_after_the_next_start(ente
     model.script = lambda body: Answer("A fine title", delay=60.0) if titled(body) else Answer("hello")
     async with enter(title="small") as harness:
         await harness.say("what is this about?", "k1")
-        await until(lambda: any(len(request.messages) == 1 for request in model.requests()), 10, "the title's request")
+        await until(lambda: any(len(request.messages) == 1 for request in model.requests()), what="the title's request")
     assert harness.rows("SELECT attempts, owner, error FROM jobs") == [(0, None, "")]
     model.script = lambda body: Answer("A fine title") if titled(body) else Answer("hello")
     async with enter(title="small") as harness:
-        await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], 10, "the title")
+        await until(lambda: harness.rows("SELECT title FROM conversations") == [("A fine title",)], what="the title")
 
 
 # ---------------------------------------------------------------- usage
@@ -372,7 +372,7 @@ async def test_the_usage_of_every_attempt_is_recorded_with_its_model(
     model.script = lambda body: next(answers)
     async with enter() as harness:
         await harness.say("do it", "k1", wait=False)
-        await until(lambda: len(model.requests()) == 2, 10, "the second model call")
+        await until(lambda: len(model.requests()) == 2, what="the second model call")
         assert harness.rows("SELECT model FROM usage") == [("main",)], "with the commit that followed the call"
     async with rehearsed_database(harness.store._path) as store:
         await store.run(lambda execute: execute("UPDATE conversations SET model='small'", {}))
@@ -389,7 +389,7 @@ async def test_the_usage_of_a_stopped_turn_is_recorded(enter: Open, model: FakeM
     model.script = lambda body: next(answers)
     async with enter() as harness:
         await harness.say("do it", "k1", wait=False)
-        await until(lambda: len(model.requests()) == 2, 10, "the second model call")
+        await until(lambda: len(model.requests()) == 2, what="the second model call")
         [live] = harness.threads.running_turns
         live.stop("42")
         await harness.threads.wait_until_idle()
@@ -434,7 +434,7 @@ async def test_invalid_text_and_titles_of_a_model_do_not_break_a_turn(enter: Ope
     async with enter(title="small") as harness:
         await harness.say("say it", "k1")
         assert await harness.states() == ["done"]
-        await until(lambda: harness.rows("SELECT title FROM conversations") != [("",)], 10, "the title")
+        await until(lambda: harness.rows("SELECT title FROM conversations") != [("",)], what="the title")
         assert harness.rows("SELECT title FROM conversations") == [("half � and whole 😀",)]
         [(payload,)] = harness.rows("SELECT payload FROM outbox WHERE kind='reply'")
         assert json.loads(payload)["text"] == "half � and whole 😀"
@@ -464,11 +464,11 @@ async def test_a_running_turn_keeps_the_configuration_it_began_with(enter: Open,
         old = harness.current.agent
         clients = [entry.model.root_async_client for entry in old.models.values()]
         await harness.say("do it", "k1", wait=False)
-        await until(lambda: len(model.requests()) == 1, 10, "the first model call")
+        await until(lambda: len(model.requests()) == 1, what="the first model call")
         await harness.configure([new], ServiceLimits(attempts=7))
         assert not any(client.is_closed() for client in clients)
         gate.set()
-        await until(lambda: all(client.is_closed() for client in clients), 10, "the end of the turn")
+        await until(lambda: all(client.is_closed() for client in clients), what="the end of the turn")
         assert await harness.states() == ["done"]
         assert not harness.current._uses, "no turn is running"
         await harness.say("and now?", "k2")

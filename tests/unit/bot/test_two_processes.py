@@ -92,7 +92,7 @@ async def test_a_schedule_that_another_process_fires_is_left_to_it(url: str) -> 
 async def test_a_language_that_is_chosen_at_another_process_is_followed(pair: tuple[Database, Database]) -> None:
     following = asyncio.create_task(follow_languages(pair[0], CURRENT, 0.05))
     await pair[1].run(lambda execute: choose_language(execute, HOME, "42", "zh"))
-    await until(lambda: CURRENT.languages.find(HOME, "42") == "zh", 10, "the choice")
+    await until(lambda: CURRENT.languages.find(HOME, "42") == "zh", what="the choice")
     following.cancel()
     await asyncio.wait([following])
 

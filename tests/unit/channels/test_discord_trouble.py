@@ -62,7 +62,7 @@ def state(channel: Channel) -> tuple[Health, str]:
 
 async def test_a_wrong_token_is_reported_within_seconds(rig: DiscordRig) -> None:
     async with connected(rig.server, Box(), token=Secret("MTAwMA.Gabcde.wrong")) as channel:
-        await until(lambda: channel.readiness().health is Health.DOWN, seconds=5)
+        await until(lambda: channel.readiness().health is Health.DOWN)
         assert "token" in channel.readiness().detail
         assert "discord.com/developers" in channel.readiness().detail
 
@@ -74,7 +74,7 @@ async def test_a_missing_intent_is_reported_until_it_is_enabled(rig: DiscordRig)
         await until(lambda: "Message Content Intent" in channel.readiness().detail)
         assert channel.readiness().health is Health.DOWN
         rig.server.content_intent = True
-        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+        await until(lambda: channel.readiness().health is Health.READY)
 
 
 @pytest.mark.slow
@@ -82,10 +82,10 @@ async def test_a_gateway_that_is_down_at_start_is_retried(rig: DiscordRig) -> No
     await rig.leave()
     rig.server.gateway_down = True
     async with connected(rig.server, Box()) as channel:
-        await until(lambda: channel.readiness().health is Health.DOWN, seconds=5)
+        await until(lambda: channel.readiness().health is Health.DOWN)
         assert "cannot be reached" in channel.readiness().detail
         rig.server.gateway_down = False
-        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+        await until(lambda: channel.readiness().health is Health.READY)
 
 
 @pytest.mark.slow
@@ -108,10 +108,10 @@ async def test_a_reconnect_that_discord_asks_for_loses_nothing(rig: DiscordRig) 
 
 async def test_a_closed_session_creates_a_new_client(rig: DiscordRig) -> None:
     await rig.server.hang_up(4008)
-    await until(lambda: rig.server.resumes + rig.server.identifies >= 2, seconds=10)
+    await until(lambda: rig.server.resumes + rig.server.identifies >= 2)
     await rig.server.hang_up(4013)
-    await until(lambda: "4013" in rig.channel.readiness().detail, seconds=10)
-    await until(lambda: rig.channel.readiness().health is Health.READY, seconds=20)
+    await until(lambda: "4013" in rig.channel.readiness().detail)
+    await until(lambda: rig.channel.readiness().health is Health.READY)
 
 
 async def test_an_event_that_cannot_be_parsed_does_not_block_others(rig: DiscordRig) -> None:

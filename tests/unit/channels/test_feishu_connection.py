@@ -133,7 +133,7 @@ async def test_concurrent_events_are_committed_together_in_order() -> None:
     box, texts = Held(), [str(number) for number in range(30)]
     async with FakeFeishu() as server, connected(server, box) as (channel, _):
         server.patience = 20.0
-        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+        await until(lambda: channel.readiness().health is Health.READY)
         box.free.set()
         server.send("hello", chat="oc_0", mention=True)  # the author's name is known from here on
         await until(lambda: len(box.messages) == 1, what="the first one")
@@ -167,10 +167,10 @@ async def test_a_slow_store_keeps_the_event_once() -> None:
         server.patience = 3.2
         server.send("slowly")
         [event] = server.pushed
-        await until(lambda: server.pushed[event].answers, seconds=30, what="the answer that it was not stored in time")
+        await until(lambda: server.pushed[event].answers, what="the answer that it was not stored in time")
         assert server.pushed[event].answers == [{"code": 500}]
         box.free.set()
-        await until(lambda: server.acknowledged(event), seconds=15)
+        await until(lambda: server.acknowledged(event))
     assert box.receipts == [Receipt.ACCEPTED, Receipt.DUPLICATE]
 
 
@@ -178,14 +178,14 @@ async def test_a_process_that_dies_during_an_event_is_restarted() -> None:
     box = Held()
     async with FakeFeishu() as server, connected(server, box) as (channel, _):
         server.send("begun")
-        await until(lambda: box.waiting, seconds=30)
+        await until(lambda: box.waiting)
         [pid] = processes()
         os.kill(pid, signal.SIGKILL)
         await until(lambda: "ended" in down(channel), what="the death to be noticed")
         box.free.set()
         assert (await box.next()).text == "begun"
-        await until(lambda: channel.readiness().health is Health.READY, seconds=20)
-        await until(lambda: all(map(server.acknowledged, server.pushed)), seconds=20)
+        await until(lambda: channel.readiness().health is Health.READY)
+        await until(lambda: all(map(server.acknowledged, server.pushed)))
         assert [message.text for message in box.messages] == ["begun"]
 
 
@@ -224,7 +224,7 @@ def test_the_sdk_loads_with_and_without_its_generated_modules(whole: bool) -> No
 async def test_a_hanging_process_is_detected(rig: FeishuRig) -> None:
     [pid] = processes()
     os.kill(pid, signal.SIGSTOP)
-    await until(lambda: "silent" in down(rig.channel), seconds=15)
+    await until(lambda: "silent" in down(rig.channel))
     os.kill(pid, signal.SIGCONT)
     await ready(rig)
     assert (await rig.say("again")).text == "again"
@@ -270,7 +270,7 @@ async def test_the_process_ends_when_its_parent_has_died(tmp_path: Path) -> None
         assert process.stdin
         assert process.stdout
         process.stdin.write(orjson.dumps(words) + b"\n")
-        await until(lambda: server.sockets, seconds=20)
+        await until(lambda: server.sockets)
         process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined] # nobody reads any more
         await asyncio.wait_for(process.wait(), 20)
 
@@ -278,7 +278,7 @@ async def test_the_process_ends_when_its_parent_has_died(tmp_path: Path) -> None
 async def test_a_wrong_secret_is_reported_until_it_is_corrected(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with FakeFeishu() as server, connected(server, app_secret=Secret("wrongSecretOfTheApp")) as (channel, _):
-        await until(lambda: "secret" in down(channel), seconds=5)
+        await until(lambda: "secret" in down(channel))
         assert "developer console" in down(channel)
         with pytest.raises(TryLater) as told:
             await channel.reply(
@@ -332,7 +332,7 @@ async def test_all_connections_use_the_proxy_and_trust_the_certificate(tmp_path:
         assert (await feishu.probe(settings)).startswith("connected as Fawn")
         asked_by_calls = len(proxy.asked)
         async with connected(server, **options) as (channel, box):
-            await until(lambda: channel.readiness().health is Health.READY, seconds=20)
+            await until(lambda: channel.readiness().health is Health.READY)
             assert len(proxy.asked) - asked_by_calls >= 3  # the channel's calls, the SDK's endpoint and socket
             server.upload("a.csv", b"a,b")
             [file] = (await box.next()).attachments

@@ -216,7 +216,7 @@ async def test_more_people_than_single_lookups_are_listed(rig: SlackRig) -> None
     rig.server.limits = True
     for number in range(150):
         rig.server.send("hello", f"D{number}", user=f"U{number}")
-    await until(lambda: len(rig.box.messages) >= 150, seconds=20)
+    await until(lambda: len(rig.box.messages) >= 150)
     assert {message.author.name for message in rig.box.messages} >= {
         rig.server.people["U149"]["profile"]["display_name"]
     }
@@ -233,7 +233,7 @@ async def test_a_short_loss_of_the_socket_asks_only_conversations_in_use(rig: Sl
     rig.server.abort()
     await until(lambda: not rig.server.sockets)
     missed = rig.server.send("are you there?", DIRECT)
-    await until(lambda: any(message.id == missed for message in rig.box.messages), seconds=20)
+    await until(lambda: any(message.id == missed for message in rig.box.messages))
     await until(lambda: not rig.box.gaps)
     asked = [call.channel for call in rig.server.calls[before:] if call.method == "conversations.history"]
     assert set(asked) == {DIRECT, OPS}
@@ -248,7 +248,7 @@ async def test_a_hundred_conversations_are_caught_up_within_the_tier(tmp_path: P
         await rig.say("hello")
         await rig.leave()
         await rig.back()
-        await until(lambda: len(rig.server.calls_of("conversations.history")) >= 102, seconds=30)
+        await until(lambda: len(rig.server.calls_of("conversations.history")) >= 102)
         await until(lambda: not rig.box.gaps)
         assert methods(rig, "conversations.history")
 

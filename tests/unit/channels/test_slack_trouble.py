@@ -64,7 +64,7 @@ def settings(server: FakeSlack, bot: str = BOT_TOKEN, app: str = APP_TOKEN) -> s
 )
 async def test_a_wrong_token_is_reported_within_seconds(bot: str, app: str, words: str) -> None:
     async with FakeSlack() as server, service(settings(server, bot, app), Box()) as made:
-        await until(lambda: made.channel.readiness().health is Health.DOWN, seconds=5)
+        await until(lambda: made.channel.readiness().health is Health.DOWN)
         assert made.channel.readiness().detail == words
         opens = len(server.calls)
         await asyncio.sleep(0.3)
@@ -353,8 +353,8 @@ async def test_a_stale_ticket_is_discarded(tmp_path: Path) -> None:
         rig.server.refuse_handshakes = 1
         opens = rig.server.opens
         rig.server.abort()
-        await until(lambda: rig.channel.readiness().health is Health.DOWN, seconds=10)
-        await until(lambda: rig.server.opens >= opens + 2, seconds=20, what="a second ticket")
+        await until(lambda: rig.channel.readiness().health is Health.DOWN)
+        await until(lambda: rig.server.opens >= opens + 2, what="a second ticket")
         await ready(rig)
         assert (await rig.say("are you back?")).text == "are you back?"
 

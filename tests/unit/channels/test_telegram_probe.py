@@ -85,7 +85,7 @@ async def test_the_second_program_with_a_token_stands_by_and_takes_over(tmp_path
         second = Service(lambda: telegram.connect(settings), box)
         await second.begin()
         try:
-            await until(lambda: second.channel.readiness().health is Health.DOWN, seconds=5)
+            await until(lambda: second.channel.readiness().health is Health.DOWN)
             assert "standing by" in second.channel.readiness().detail
             for number in range(12):  # while it checks whether the first one has gone
                 await first.say(f"who answers {number}?")
@@ -95,7 +95,7 @@ async def test_the_second_program_with_a_token_stands_by_and_takes_over(tmp_path
             assert box.messages == []
             await first.leave()
             first.mutter("and now?")
-            await until(lambda: box.messages, seconds=40, what="the takeover")
+            await until(lambda: box.messages, what="the takeover")
             assert box.messages[0].text == "and now?"
             await until(lambda: second.channel.readiness().health is Health.READY)
             assert len(box.messages) == 1

@@ -26,7 +26,7 @@ from tests.support.rigs.wecom import DIRECT, WeComRig
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[WeComRig]:
     async with WeComRig.start(tmp_path) as made:
-        await until(lambda: made.channel.readiness().health is Health.READY, 20)
+        await until(lambda: made.channel.readiness().health is Health.READY)
         yield made
 
 
@@ -42,7 +42,7 @@ def streams(rig: WeComRig) -> list[Shown]:
 async def restart(rig: WeComRig) -> None:
     await rig.leave()
     await rig.back()
-    await until(lambda: rig.channel.readiness().health is Health.READY, 20)
+    await until(lambda: rig.channel.readiness().health is Health.READY)
 
 
 # ---------------------------------------------------------------- answers
@@ -81,7 +81,7 @@ async def test_a_stream_ends_before_its_ten_minutes_and_the_answer_goes_on_in_an
     channel_of(rig).seal_seconds = 2.0
     reply = rig.channel.reply(asked.thread, Memory(handle=asked.reply_handle), to=asked.id)
     reply.show(Text("The first half"))
-    await until(lambda: streams(rig) and streams(rig)[0].finished, 20)
+    await until(lambda: streams(rig) and streams(rig)[0].finished)
     assert streams(rig)[0].text == "The first half\n\n_Continues below._"
     reply.show(Text(" and the second"))
     await until(lambda: len(streams(rig)) == 2)
@@ -170,7 +170,7 @@ async def test_a_last_frame_whose_confirmation_is_lost_ends_the_answer_once(rig:
     rig.server.fault("drop", "edit", after=True, contains='"finish":true')
     with pytest.raises(TryLater):
         await reply.finish(Final("the whole"))
-    await until(lambda: rig.channel.readiness().health is Health.READY, 20)
+    await until(lambda: rig.channel.readiness().health is Health.READY)
     await reply.finish(Final("the whole"))
     assert [one.text for one in streams(rig)] == ["the whole"]
 
@@ -292,8 +292,8 @@ async def test_a_conversation_gets_no_more_messages_than_it_may_have(rig: WeComR
 
 async def test_a_line_that_another_program_took_over_is_not_taken_back(rig: WeComRig) -> None:
     async with WeComRig.start(Path(), gateway_url=rig.server.ws_url) as other:
-        await until(lambda: other.channel.readiness().health is Health.READY, 20)
-        await until(lambda: rig.channel.readiness().health is Health.DOWN, 20)
+        await until(lambda: other.channel.readiness().health is Health.READY)
+        await until(lambda: rig.channel.readiness().health is Health.DOWN)
         assert rig.channel.readiness().detail == DISPLACED
         await asyncio.sleep(1.0)  # it would have connected again
         assert other.channel.readiness().health is Health.READY
@@ -306,14 +306,14 @@ async def test_a_line_that_is_open_but_dead_is_replaced(rig: WeComRig) -> None:
     with pytest.raises(TryLater):
         await rig.channel.reply(rig.thread(), Memory()).finish(Final("Nobody hears."))
     assert rig.server.calls[-1].code == DEAD
-    await until(lambda: rig.channel.readiness().since > since and rig.channel.readiness().health is Health.READY, 20)
+    await until(lambda: rig.channel.readiness().since > since and rig.channel.readiness().health is Health.READY)
     await rig.channel.reply(rig.thread(), Memory()).finish(Final("Now."))
     assert rig.visible() == ["Now."]
 
 
 async def test_a_wrong_secret_is_said(tmp_path: Path) -> None:
     async with WeComRig.start(tmp_path, secret=Secret("wrong")) as rig:
-        await until(lambda: rig.channel.readiness().health is Health.DOWN, 20)
+        await until(lambda: rig.channel.readiness().health is Health.DOWN)
         assert "rejects the robot's Bot ID or Secret" in rig.channel.readiness().detail
 
 
@@ -411,7 +411,7 @@ async def test_files_that_no_turn_took_and_what_is_damaged_is_dropped_at_the_nex
     stored = f"early {name_of(late)}"
     rig.box.kept[stored] = orjson.dumps({**orjson.loads(rig.box.kept[stored]), "until": 1.0}).decode()
     await rig.back()
-    await until(lambda: rig.channel.readiness().health is Health.READY, 20)
+    await until(lambda: rig.channel.readiness().health is Health.READY)
     assert not [*rig.box.folder.iterdir()]
     assert not rig.box.kept
 

@@ -158,7 +158,7 @@ async def test_destroying_during_the_start_leaves_nothing(provider: BubblewrapPr
     with pytest.raises(SandboxGone):
         await waiting
     await machine.aclose()
-    await until(lambda: not bubblewraps(), 10, "the end of what had begun")
+    await until(lambda: not bubblewraps(), what="the end of what had begun")
 
 
 async def test_the_settings_limit_the_timeout_of_a_command(tmp_path: Path, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -105,6 +106,32 @@ def test_73_every_name_becomes_one_path_component(name: str) -> None:
     assert safe.isprintable()
     assert "/" not in safe
     assert len(safe.encode()) <= 240
+
+
+class Replacing(io.BytesIO):
+    """A file, and each time that it is read, the folder of its copy is replaced by an empty one."""
+
+    def __init__(self, data: bytes, folder: Path, times: int) -> None:
+        super().__init__(data)
+        self._folder, self._times = folder, times
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self._times and (entries := list(self._folder.iterdir())):
+            self._times -= 1
+            for entry in entries:
+                entry.unlink()
+            self._folder.rmdir()
+            self._folder.mkdir()
+        return super().read(size)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_file_whose_folder_is_replaced_while_it_is_copied_arrives(tmp_path: Path, times: int) -> None:
+    folder = tmp_path / "uploads"
+    folder.mkdir()
+    assert safe_files.copy_in(folder, "a.bin", Replacing(b"whole", folder, times)) == 5
+    assert [each.name for each in folder.iterdir()] == ["a.bin"]
+    assert (folder / "a.bin").read_bytes() == b"whole"
 
 
 def test_73_the_same_name_twice_gets_a_number(tmp_path: Path) -> None:

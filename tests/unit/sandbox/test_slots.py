@@ -172,16 +172,16 @@ def test_uploads_that_arrive_during_the_move_are_kept(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     try:
-        for i in range(40):
+        for i in range(100_000):  # moves, until many were beside an upload
             slots.make(f"slot{i}")
             slots.adopt(f"slot{i}", folder)
-            if len(written) > 600:
+            if i >= 40 and len(written) > 60:
                 break
     finally:
         stop.set()
         for thread in threads:
             thread.join()
-    assert len(written) > 20
+    assert len(written) > 60
     assert sorted(os.listdir(folder / "uploads")) == sorted(written)
 
 

@@ -174,7 +174,7 @@ def roll_back(library: SkillLibrary, name: str, expected: str = "") -> bool:
                 _install_version(library, name, versions[-1])
                 records.pins[name] = replace(pin, hash=versions[-1], versions=versions)
             else:
-                shutil.rmtree(_custom_folder(library, name))
+                shutil.rmtree(library.custom_folder(name))
                 del records.pins[name]
             _save(library, records)
             log.info("skill.rolled_back name=%s versions=%d", name, len(versions))
@@ -240,16 +240,10 @@ def _installed_hash(found: InstalledSkill | None) -> str:
     return hash_tree(found.folder) if found else ""
 
 
-def _custom_folder(library: SkillLibrary, name: str) -> Path:
-    """Return the folder of a skill in the custom folder, where an operator may have put it deeper."""
-    found = library.current.skills.get(name)
-    return found.folder if found and found.origin is SkillOrigin.CUSTOM else library.folders.custom / name
-
-
 def _keep_version(library: SkillLibrary, name: str, digest: str, folder: Path) -> None:
     if not version_folder(library.data, name, digest).is_dir():
         copy_tree(folder, version_folder(library.data, name, digest))
 
 
 def _install_version(library: SkillLibrary, name: str, digest: str) -> None:
-    copy_tree(version_folder(library.data, name, digest), _custom_folder(library, name))
+    copy_tree(version_folder(library.data, name, digest), library.custom_folder(name))

@@ -191,6 +191,7 @@ class SkillLibrary:
         self.current = SkillSet()
         self._watched: Mapping[str, tuple[int, ...]] = {}
         self._read_folders: SkillFolders | None = None  # nothing was read yet
+        self._missing: Mapping[str, LazyText] = {}
         self._looked = 0.0  # time.time() of the latest look at the files
         self.read_at = 0.0  # time.time() when `current` was read
         self._hashes: dict[str, tuple[object, str]] = {}  # name → the files' stamps and their hash
@@ -241,11 +242,21 @@ class SkillLibrary:
         """Return what operators decided. Raises OSError."""
         return read_records(self.data)
 
+    def custom_folder(self, name: str) -> Path:
+        """Return the folder of a skill in the custom folder, where an operator may have put it deeper."""
+        found = self.current.skills.get(name)
+        return found.folder if found and found.origin is SkillOrigin.CUSTOM else self.folders.custom / name
+
+    def set_missing(self, missing: Mapping[str, LazyText]) -> None:
+        """Say of skills that were accepted elsewhere why they are not here: folder → reason."""
+        if missing != self._missing:
+            self._missing, self._read_folders = missing, None  # the next look reads all
+
     def _read_all(self) -> None:
         watched: dict[str, tuple[int, ...]] = {}
         records = read_records(self.data, watched)
         skills: dict[str, InstalledSkill] = {}
-        faults: dict[str, LazyText] = {}
+        faults: dict[str, LazyText] = {**self._missing}
         for origin, root in self.folders.roots():
             seen: set[str] = set()
             folders, is_whole = _find_folders(root, watched, dotted=origin is SkillOrigin.EXTRA)

@@ -6,8 +6,10 @@ It has the disabled skills, the accepted hashes, and the changes that wait for a
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -59,32 +61,40 @@ def read_records(data: Path, watched: dict[str, tuple[int, ...]] | None = None) 
         watched[str(path)] = stamp(status) if status else ()
     try:
         with raise_damaged():
-            raw = orjson.loads(content)
-            return SkillRecords(
-                set(raw.get("disabled", ())),
-                {
-                    name: build_dataclass(Pin, each, versions=tuple(each["versions"]))
-                    for name, each in raw.get("pins", {}).items()
-                },
-                {key: build_dataclass(Staged, each) for key, each in raw.get("staged", {}).items()},
-                {str(key): str(each) for key, each in raw.get("addresses", {}).items()},
-            )
+            return load_records(orjson.loads(content))
     except Damaged as error:
         raise OSError(f"{path} is damaged: {error}") from error
+
+
+def load_records(raw: Mapping[str, Any]) -> SkillRecords:
+    """Return the records of what `dump_records` returned. Raises the errors that `raise_damaged` translates."""
+    return SkillRecords(
+        set(raw.get("disabled", ())),
+        {
+            name: build_dataclass(Pin, each, versions=tuple(each["versions"]))
+            for name, each in raw.get("pins", {}).items()
+        },
+        {key: build_dataclass(Staged, each) for key, each in raw.get("staged", {}).items()},
+        {str(key): str(each) for key, each in raw.get("addresses", {}).items()},
+    )
+
+
+def dump_records(records: SkillRecords) -> dict[str, Any]:
+    """Return the records as JSON has them."""
+    return {
+        "disabled": sorted(records.disabled),
+        "pins": records.pins,
+        "staged": records.staged,
+        "addresses": records.addresses,
+    }
 
 
 def write_records(data: Path, records: SkillRecords) -> None:
     """Replace the file. Raises OSError."""
     data.mkdir(parents=True, exist_ok=True)
     new = data / f".{RECORDS_FILE}.new"
-    content = {
-        "disabled": sorted(records.disabled),
-        "pins": records.pins,
-        "staged": records.staged,
-        "addresses": records.addresses,
-    }
     with new.open("wb") as file:
-        file.write(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+        file.write(orjson.dumps(dump_records(records), option=orjson.OPT_INDENT_2))
         file.flush()
         os.fsync(file.fileno())
     new.replace(data / RECORDS_FILE)

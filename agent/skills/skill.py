@@ -62,7 +62,7 @@ def read_skill(folder: Path) -> Skill:
         raise SkillError(N_("it has no description"))
     warnings += validate_fields(fields, folder.name)
     name = unicodedata.normalize("NFKC", text_field(fields, "name"))
-    name = next((each for each in (name, folder.name) if _FOLDER_NAME.fullmatch(each)), "")
+    name = next((each for each in (name, folder.name) if is_folder_name(each)), "")
     if not name:
         raise SkillError(N_("its name cannot be the name of a folder"))
     metadata = fields.get("metadata")
@@ -75,6 +75,11 @@ def read_skill(folder: Path) -> Skill:
         entry or (ENTRY_FILE if (folder / ENTRY_FILE).is_file() else ""),
         tuple(warnings),
     )
+
+
+def is_folder_name(name: str) -> bool:
+    """Return whether a skill of this name can have a folder of this name."""
+    return _FOLDER_NAME.fullmatch(name) is not None
 
 
 def validate_fields(fields: Mapping[str, Any], folder: str) -> list[LazyText]:

@@ -24,11 +24,16 @@ def drop_oldest(data: Path, records: SkillRecords) -> None:
             del records.staged[digest]
 
 
-def delete_unnamed(data: Path, records: SkillRecords) -> None:
-    """Delete the versions that are neither accepted nor waiting, nor what a waiting change replaces."""
+def named_versions(records: SkillRecords) -> set[tuple[str, str]]:
+    """Return (name, hash) of the versions that are accepted or wait, and of those that a waiting change replaces."""
     named = {(name, digest) for name, pin in records.pins.items() for digest in (pin.hash, *pin.versions)}
     named |= {(each.name, digest) for key, each in records.staged.items() for digest in (key, each.base)}
-    kept = {version_folder(data, name, digest).parent for name, digest in named if digest}
+    return {(name, digest) for name, digest in named if digest}
+
+
+def delete_unnamed(data: Path, records: SkillRecords) -> None:
+    """Delete the versions that are neither accepted nor waiting, nor what a waiting change replaces."""
+    kept = {version_folder(data, name, digest).parent for name, digest in named_versions(records)}
     for folder in (data / "versions").glob("*/*"):
         if folder not in kept:
             shutil.rmtree(folder)

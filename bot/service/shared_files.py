@@ -44,6 +44,21 @@ class LocalFile(Protocol):
     def store(self, content: bytes | None) -> None: ...
 
 
+@asynccontextmanager
+async def hold_lease(store: Database, name: str) -> AsyncIterator[None]:
+    """Hold a lease of this process; wait while another process has it. Raises StorageError."""
+    take = partial(take_leases, me=store.me, names=(name,))
+    while not await store.run(take, durable=False):  # noqa: ASYNC110 — no event tells of another process
+        await asyncio.sleep(POLL_SECONDS)
+    try:
+        yield
+    finally:
+        try:
+            await store.run(partial(release_lease, me=store.me, name=name))
+        except StorageError as error:  # nobody else can have it until this process has ended
+            log.warning("lease.kept name=%s reason=%s", name, error)
+
+
 class SharedFiles:
     """The shared files of this process. `data_dir` is its own."""
 
@@ -57,25 +72,13 @@ class SharedFiles:
 
         Raises OSError, also where the database cannot say what they have.
         """
-        lease = f"file {file.shared_name}"
-        take = partial(take_leases, me=self._store.me, names=(lease,))
         try:
-            while not await self._store.run(take, durable=False):  # noqa: ASYNC110 — no event tells of another process
-                await asyncio.sleep(POLL_SECONDS)
+            async with hold_lease(self._store, f"file {file.shared_name}"):
+                await self._settle(file)
+                yield
+                await self._settle(file)
         except StorageError as error:
             raise OSError(f"the database does not answer: {error}") from error
-        try:
-            await self._settle(file)
-            yield
-            await self._settle(file)
-        finally:
-            await self._release(lease)
-
-    async def _release(self, lease: str) -> None:
-        try:
-            await self._store.run(partial(release_lease, me=self._store.me, name=lease))
-        except StorageError as error:  # nobody else can have it until this process has ended
-            log.warning("files.lease_kept name=%s reason=%s", lease, error)
 
     async def differs(self, file: LocalFile, version: int) -> bool:
         """Return whether a file was changed here, or elsewhere: its row has this version."""
@@ -89,18 +92,15 @@ class SharedFiles:
         """Give a change of this process to the row, or take that of another one from it."""
         name = file.shared_name
         content, (version, digest) = await asyncio.to_thread(self._look, file)
-        try:
-            row = await self._store.run(partial(shared_files.read_shared, name=name), durable=False)
-            if row and row.version != version and (not version or digest == _digest(content)):
-                await asyncio.to_thread(file.store, row.content)
-                self._note(name, row.version, _digest(row.content))
-                log.info("files.taken name=%s version=%d", name, row.version)
-            elif _digest(content) != digest and (row or content is not None):
-                new = await self._store.run(partial(shared_files.write_shared, name=name, content=content))
-                self._note(name, new, _digest(content))
-                log.info("files.shared name=%s version=%d", name, new)
-        except StorageError as error:
-            raise OSError(f"the database does not answer: {error}") from error
+        row = await self._store.run(partial(shared_files.read_shared, name=name), durable=False)
+        if row and row.version != version and (not version or digest == _digest(content)):
+            await asyncio.to_thread(file.store, row.content)
+            self._note(name, row.version, _digest(row.content))
+            log.info("files.taken name=%s version=%d", name, row.version)
+        elif _digest(content) != digest and (row or content is not None):
+            new = await self._store.run(partial(shared_files.write_shared, name=name, content=content))
+            self._note(name, new, _digest(content))
+            log.info("files.shared name=%s version=%d", name, new)
 
     def _read_notes(self) -> dict[str, tuple[int, str]]:
         try:

@@ -15,22 +15,25 @@ from bot.service.skill_library import clone_bounds
 from bot.skills import decisions
 from bot.skills.commands import SKILLS_WORDS, SkillCommands, answer_press, skills_command
 from bot.skills.jobs import SKILL_JOB, SkillJobs
+from bot.skills.sharing import SharedSkills
 from bot.skills.turns import add_skills
 from catalogue import N_
 
 
 def _start(service: Service) -> Parts:
-    store, current = service.store, service.current
+    store, current, library = service.store, service.current, service.current.skills
+    if library is None:
+        return Parts()
+    shared = SharedSkills(store, library)
 
     def open_turn(job: ClaimedRun, _account: Account) -> TurnPart:
         async def prepare(context: TurnContext) -> None:
-            await add_skills(context, current, store, job)
+            await add_skills(context, current, store, shared, job)
 
         return TurnPart(prepare)
 
-    library = current.skills
-    jobs = SkillJobs(store, library, lambda: clone_bounds(current.config), service.channel) if library else None
-    return Parts({SKILL_JOB: JobKind(jobs.run)} if jobs else {}, turn=open_turn)
+    jobs = SkillJobs(store, library, shared, lambda: clone_bounds(current.config), service.channel)
+    return Parts({SKILL_JOB: JobKind(jobs.run)}, {"skills of others": shared.follow}, open_turn)
 
 
 FEATURE = Feature(

@@ -22,6 +22,7 @@ from agent.skills.library import SkillLibrary
 from agent.skills.tree import MAX_TREE_BYTES
 from bot.commands.call import CommandCall
 from bot.skills.decisions import CHOICE, SkillChoice, enqueue_choice, enqueue_question, render_diff
+from bot.skills.sharing import SharedSkills
 from bot.storage import audit, languages, outbox
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
@@ -58,11 +59,13 @@ class SkillJobs:
         self,
         store: Database,
         library: SkillLibrary,
+        shared: SharedSkills,
         bounds: Callable[[], CloneBounds],
         find_channel: Callable[[str], Channel | None],
     ) -> None:
         self._store = store
         self._library = library
+        self._shared = shared
         self._bounds = bounds
         self._find_channel = find_channel
 
@@ -88,12 +91,12 @@ class SkillJobs:
         await self._store.run(work)
 
     async def _change(self, arguments: dict[str, str], message: Message) -> Outcome:
-        word, library = arguments["word"], self._library
+        word, change = arguments["word"], self._shared.change
         match arguments["action"]:
             case "install":
                 return await self._install(word, message, arguments.get("wanted", ""))
             case "enable" | "disable" as action:
-                await run_file_work(partial(changes.set_enabled, library, word, enabled=action == "enable"))
+                await change(changes.set_enabled, word, enabled=action == "enable")
                 sentence = (
                     N_("The skill `{name}` is enabled.")
                     if action == "enable"
@@ -101,14 +104,14 @@ class SkillJobs:
                 )
                 return partial(_, sentence, name=word)
             case "rollback":
-                installed = await run_file_work(changes.roll_back, library, word, arguments["expected"])
+                installed = await change(changes.roll_back, word, arguments["expected"])
                 back = N_("The skill `{name}` is back at its earlier version.")
                 return partial(_, back if installed else N_("The skill `{name}` is removed."), name=word)
             case "diff":
-                change = await run_file_work(changes.stage_waiting, library, word)
-                return partial(render_diff, change.diff)
+                staged = await change(changes.stage_waiting, word)
+                return partial(render_diff, staged.diff)
             case "decline":
-                name = await run_file_work(changes.decline_change, library, word)
+                name = await change(changes.decline_change, word)
                 return partial(_, N_("Declined: the skill `{name}` stays as it was."), name=name)
             case _accept:
                 return await self._accept(word)
@@ -116,27 +119,27 @@ class SkillJobs:
     async def _accept(self, word: str) -> Answer | SkillChange:
         """Accept the change with this hash; for a skill's name, show its change first."""
         if not changes.is_hash(word):
-            return await run_file_work(changes.stage_waiting, self._library, word)
-        name = await run_file_work(changes.accept_change, self._library, word)
+            return await self._shared.change(changes.stage_waiting, word)
+        name = await self._shared.change(changes.accept_change, word)
         use = command_hint(f"{name} REQUEST")
         return partial(_, N_("The skill `{name}` is installed. `{command}` uses it."), name=name, command=use)
 
     async def _install(self, address: str, message: Message, wanted: str) -> Outcome:
         """Fetch and check a skill; install it if it is new, else show the difference. Of several, one is asked for."""
         if address.startswith(CHOICE):
-            address = await run_file_work(changes.kept_address, self._library, address.removeprefix(CHOICE))
+            address = await self._shared.change(changes.kept_address, address.removeprefix(CHOICE))
         with tempfile.TemporaryDirectory(prefix="fawn-skill-") as scratch:
             place = Path(scratch)
             if address:
                 try:
                     folder = await clone_skill(address, place, self._bounds(), wanted)
                 except SeveralSkills as several:
-                    digest = await run_file_work(changes.keep_address, self._library, address)
+                    digest = await self._shared.change(changes.keep_address, address)
                     return SkillChoice(address, digest, several.found)
             else:
                 folder = await run_file_work(unpack_archive, await self._fetch(message), place)
             source = address or message.attachments[0].name
-            change = await run_file_work(changes.stage_skill, self._library, folder, source)
+            change = await self._shared.change(changes.stage_skill, folder, source)
         if not change.is_new:
             if not change.diff:
                 raise SkillError(N_("the same version of {name} is installed"), name=change.name)

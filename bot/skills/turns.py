@@ -15,24 +15,25 @@ from bot.journey.claimed_run import ClaimedRun
 from bot.rights.deeds import CHANGE_SKILLS
 from bot.rights.skill_choice import allowed_skills
 from bot.skills.decisions import enqueue_question
+from bot.skills.sharing import SharedSkills
 from bot.storage import languages, outbox
 from bot.storage.database import Database, Execute
 from catalogue import N_, _
-from sandbox.disk.file_threads import run_file_work
 
 PROPOSED = N_("I propose the skill `{name}`. An operator decides whether I may use it.")
 
 
-async def add_skills(context: TurnContext, current: Current, store: Database, job: ClaimedRun) -> None:
+async def add_skills(
+    context: TurnContext, current: Current, store: Database, shared: SharedSkills, job: ClaimedRun
+) -> None:
     """Give a turn the present skills: their list in its brief, and the right to propose others."""
-    library, config = current.skills, current.config.skills
-    if library is None:
-        return
+    library, config = shared.library, current.config.skills
+    await shared.wait_for_first_look()
 
     async def propose(name: str, files: Mapping[str, str]) -> None:
         """See `ProposeSkill`."""
         source = f"proposed in {job.thread} for {job.requester}"
-        change = await run_file_work(stage_files, library, name, files, source)
+        change = await shared.change(stage_files, name, files, source)
         await store.run(partial(_show_proposal, change=change, current=current, job=job))
 
     allow = allowed_skills(current.config, job.agent, job.role)

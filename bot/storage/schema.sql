@@ -904,9 +904,18 @@ CREATE TABLE shared_files (
     PRIMARY KEY (name)
 );
 
+CREATE TABLE skill_versions (
+    name TEXT NOT NULL,
+    hash TEXT NOT NULL,
+    part BIGINT NOT NULL,
+    parts BIGINT NOT NULL,
+    content BLOB NOT NULL,
+    PRIMARY KEY (name, hash, part)
+);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0123');
+INSERT INTO alembic_version VALUES ('0124');
 COMMIT;

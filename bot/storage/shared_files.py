@@ -25,6 +25,12 @@ def read_versions(execute: Execute) -> dict[str, int]:
     return {str(row["name"]): int(row["version"]) for row in execute("SELECT name, version FROM shared_files", {})}
 
 
+def read_version(execute: Execute, name: str) -> int:
+    """Return the version of a file; 0 for one that nobody has shared yet."""
+    rows = execute("SELECT version FROM shared_files WHERE name=:name", {"name": name})
+    return int(rows[0]["version"]) if rows else 0
+
+
 def read_shared(execute: Execute, name: str) -> SharedFile | None:
     """Return a file; None for one that nobody has shared yet."""
     return read_row(execute, SharedFile, "SELECT * FROM shared_files WHERE name=:name", name=name)

@@ -1,0 +1,122 @@
+"""Two services on one PostgreSQL database: what an operator accepts at one is used in a turn of the other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.test_api import add_key, client_of, finished_run, get, post
+from tests.e2e.test_replicas import Replica, server
+from tests.e2e.test_skills import packed, run_skill
+from tests.fakes.model import FakeModel
+from tests.fakes.server import until
+from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.postgres import PostgresServer
+from tests.support.service_process import ask, said
+
+__all__ = ["server"]
+LATE_SECONDS = 5.0
+MAX_TURNS = 20
+SLOWLY = "Add slowly."
+
+
+class OperatedReplica(Replica):
+    """One of two, in whose chats Jane operates."""
+
+    def channels(self) -> dict[str, dict[str, Any]]:
+        [(name, section)] = super().channels().items()
+        return {name: {**section, "access": {"open": True, "operators": [str(JANE)]}}}
+
+    @property
+    def turns(self) -> int:
+        """How many turns have begun here."""
+        return self.log().count("turn.begin ")
+
+
+Pair = tuple[OperatedReplica, OperatedReplica]
+
+
+@pytest.fixture
+async def pair(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, server: PostgresServer) -> AsyncIterator[Pair]:
+    one, two = (OperatedReplica(tmp_path / name, telegram, model, server) for name in ("one", "two"))
+    try:
+        await one.start()
+        await two.start()
+        yield one, two
+    finally:
+        for each in (one, two):
+            if each.process:
+                await each.kill()
+    assert "Traceback" not in one.log() + two.log(), one.log() + two.log()
+
+
+async def shown_at(service: Replica, key: str, **wanted: str) -> float:
+    """Wait until `GET /v1/skills` there shows these states, by name ("": not there); return the seconds until then."""
+    began = time.monotonic()
+    async with client_of(service, key) as client:
+        while True:
+            _status, found = await get(client, "/v1/skills")
+            states = {each["name"]: each["state"] for each in found["skills"]}
+            if all(states.get(name.replace("_", "-"), "") == state for name, state in wanted.items()):
+                return time.monotonic() - began
+            assert time.monotonic() - began < LATE_SECONDS, states
+            await asyncio.sleep(0.05)
+
+
+async def sum_at(service: OperatedReplica, key: str) -> str:
+    """Have a turn of this service run the skill, and return what its tool gave the model."""
+    await until(lambda: "app.ready" in service.log().rpartition("app.stopped")[2], 60, "the agent")
+    before, results = service.turns, set()
+    async with client_of(service, key) as client:
+        for _ in range(MAX_TURNS):  # each may begin at either service, and has the same result
+            text = ask(steps=[run_skill(numbers=[1, 2])], text="summed")
+            _status, sent = await post(client, f"/v1/threads/{time.time_ns()}/messages", {"text": text})
+            await finished_run(client, sent["id"])
+            results.add([str(m["content"]) for m in service.model.requests()[-1].messages if m["role"] == "tool"][-1])
+            if service.turns > before:
+                [result] = results
+                return result
+    raise AssertionError("every turn was elsewhere")
+
+
+async def test_an_accepted_skill_runs_at_the_other_service_and_follows_its_changes(
+    pair: Pair, telegram: FakeTelegram
+) -> None:
+    """Installed in a chat, changed by the command line of one machine, rolled back while another one is away."""
+    one, two = pair
+    telegram.send_document("add.skill", packed(), caption="/skills install")
+    await telegram.wait(JANE, "The skill add-numbers is installed.")
+    key = await add_key(one, "ci", f"telegram/{JANE}")
+    for each in pair:
+        late = await shown_at(each, key, add_numbers="enabled")
+        print(f"shown after {late:.2f} s")
+        assert '"sum": 3' in await sum_at(each, key)
+    telegram.send("/skills")
+    await telegram.wait(JANE, "• add-numbers: Add numbers.")
+
+    (two.folder / "add.skill").write_bytes(packed(SLOWLY, **{"run.py": 'print(\'{"sum": "slowly"}\')'}))
+    assert (await two.fawn("skills", "install", "add.skill"))[0] == 0
+    assert (await two.fawn("skills", "accept", "add-numbers"))[0] == 0
+    began = time.monotonic()
+    view = one.data / "skills" / "view" / "add-numbers" / "SKILL.md"
+    while SLOWLY not in view.read_text():
+        assert time.monotonic() - began < LATE_SECONDS + 1
+        await asyncio.sleep(0.05)
+    print(f"changed after {time.monotonic() - began:.2f} s")
+    assert "slowly" in await sum_at(one, key)
+
+    await two.stop()
+    telegram.send("/skills rollback add-numbers")
+    await telegram.wait(JANE, "The skill add-numbers is back at its earlier version.", seconds=30)
+    await two.start()
+    assert '"sum": 3' in await sum_at(two, key), "its first turn has what was decided while it was away"
+    telegram.send("/skills rollback add-numbers")
+    await telegram.wait(JANE, "The skill add-numbers is removed.")
+    for each in pair:
+        await shown_at(each, key, add_numbers="")
+    assert "I don't know" not in " ".join(said(telegram, JANE))

@@ -137,7 +137,7 @@ async def test_the_feature_of_the_contributing_page_works_with_one_line_outside(
             [receipt] = await reception.receive([event])
             service = command_service(current, features=features)
             serving = asyncio.create_task(command_runner(store, service, features).serve())
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while await store.run(lambda execute: inbox.pending_commands(execute, 1)):
                     await asyncio.sleep(0.01)
             serving.cancel()

@@ -56,7 +56,7 @@ async def test_an_event_delivered_six_times_has_one_key(rig: Rig) -> None:
 async def test_an_accepted_message_is_acknowledged_visibly_at_once(rig: Rig) -> None:
     before = rig.wire.count("any")
     await rig.say("hello")
-    await until(lambda: rig.wire.count("any") > before, seconds=2.0, what="a sign of life")
+    await until(lambda: rig.wire.count("any") > before, what="a sign of life")
     assert rig.wire.count("post") == 0
     assert rig.visible() == []
 

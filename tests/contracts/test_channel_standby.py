@@ -21,7 +21,7 @@ POSTING = sorted(
 
 @pytest.mark.parametrize("rig", POSTING, indirect=True)
 async def test_a_channel_that_does_not_listen_posts(rig: Rig) -> None:
-    async with asyncio.timeout(10), cast(FakeRig, rig)._connect() as standby:
+    async with asyncio.timeout(60), cast(FakeRig, rig)._connect() as standby:
         if isinstance(standby, StateKeeper):
             standby.keep_state(rig.box)
         reply = standby.reply(rig.thread(), posts := Memory())

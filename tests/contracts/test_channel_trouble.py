@@ -324,11 +324,11 @@ async def test_closing_a_channel_leaves_no_task_or_connection(rig: Rig) -> None:
         reply.show(Text("I am"))
         await settled(rig, "I am" if "edits" in rig.can else "")
         await rig.leave()
-    await until(lambda: len(asyncio.all_tasks()) <= tasks, seconds=3, what="the end of every task")
+    await until(lambda: len(asyncio.all_tasks()) <= tasks, what="the end of every task")
 
     def left() -> list[str]:
         return [t.name for t in threading.enumerate() if t not in threads and not t.name.startswith("asyncio_")]
 
-    await until(lambda: not left(), seconds=3, what="the end of every thread")
+    await until(lambda: not left(), what="the end of every thread")
     texts = [message.text for message in rig.box.messages if message.kind is Kind.CHAT]
     assert texts == ["hello", "hello 0", "hello 1"]

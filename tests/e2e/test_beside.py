@@ -153,7 +153,7 @@ async def test_the_files_of_a_command_come_with_its_report(
 ) -> None:
     service = await start()
     telegram.send(command(f"echo 1 > {OUT}/one.csv; ln -s /etc/passwd {OUT}/link"))
-    report = await telegram.wait(JANE, "Background task 1 is done")
+    report = await telegram.wait(JANE, "Background task 1 is done", seconds=30)
     await until(lambda: files(telegram) == ["one.csv"], what="the file")
     assert "Not sent: link (is a link" in report.text
     await service.quiet()
@@ -178,7 +178,7 @@ async def test_the_files_of_a_command_that_ends_beside_a_turn_come_after_it(
     (service.folder_of() / "uploads" / "go").touch()
     await telegram.wait(JANE, "Background task 1 is done")
     assert files(telegram) == []
-    await telegram.wait(JANE, "talked")
+    await telegram.wait(JANE, "talked", seconds=30)
     await until(lambda: files(telegram) == ["one.csv"], what="the file")
     await service.quiet()
     assert files(telegram) == ["one.csv"]
@@ -193,5 +193,5 @@ async def test_the_files_of_a_lost_command_are_not_forgotten(
     await until(lambda: [*service.data.glob("threads/*/outputs/one.csv")], what="the file")
     await service.quiet()
     await service.restart()
-    await telegram.wait(JANE, "Background task 1 was lost")
+    await telegram.wait(JANE, "Background task 1 was lost", seconds=30)
     await until(lambda: files(telegram) == ["one.csv"], what="the file")

@@ -91,7 +91,7 @@ async def test_lines_that_are_no_http_are_refused(start: Start) -> None:
         b"x" * 100_000,
     ):
         reader, writer = await asyncio.open_unix_connection(str(service.data / SOCKET_NAME))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             writer.write(line)
             writer.write_eof()
             answer = await reader.read()
@@ -128,7 +128,7 @@ async def opened(stream: aiohttp.ClientResponse) -> str:
 async def shown(stream: aiohttp.ClientResponse) -> tuple[str, Any]:
     """Return the next call that prints something."""
     call = ""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for line in stream.content:
             if line.startswith(b"event: "):
                 call = line[7:].strip().decode()

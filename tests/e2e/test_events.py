@@ -174,7 +174,7 @@ async def test_a_revoked_key_ends_its_streams_within_a_second(start: Start) -> N
         assert (answer.status, kept.status) == (200, 200)
         code, _text = await service.fawn("key", "revoke", "ci")
         assert code == 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert [event async for event in read_events(answer)] == []
         await post(stays, "/v1/threads/t/messages", {"text": ask(text="goes on")})
         fold = Fold()
@@ -196,7 +196,7 @@ async def test_a_stream_ends_when(start: Start, how: str) -> None:
             access = {"open": True, "roles": [{"role": "viewer", "who": ["7"]}]}
             service.configure({"http": HTTP, "channels": {"telegram": {"access": access}}})
             assert (await service.fawn("reload"))[0] == 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert [event async for event in read_events(answer)] == []
 
 
@@ -236,7 +236,7 @@ async def test_no_more_streams_than_a_person_needs_and_none_from_nowhere(start: 
         status, problem = await get(client, "/v1/events")
         assert (status, problem["code"]) == (429, "too_many_streams")
         answers[0].close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (again := await client.get("/v1/events")).status != 200:
                 again.release()
                 await asyncio.sleep(0.05)

@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
@@ -24,13 +23,11 @@ REPEAT = re.compile(r"^↻[^\n]*:\s*", re.MULTILINE)
 # Case 61 of docs/cases.md
 async def test_a_flood_wait_in_one_chat_does_not_delay_other_chats(telegram: FakeTelegram, start: Start) -> None:
     service = await start()
-    telegram.fault("flood", "sendMessage", chat=500, seconds=60)
+    telegram.fault("flood", "sendMessage", chat=500, seconds=600)
     telegram.send(ask(text="late"), chat=500)
     await until(lambda: telegram.calls_of("sendMessage", 500))
-    asked = time.monotonic()
     telegram.send(ask(text="at once"), chat=501)
     await telegram.wait(501, "at once")
-    assert time.monotonic() - asked < 50, "it waited for the other chat, which is paused for 60 s"
     assert said(telegram, 500) == []
     assert len(telegram.calls_of("sendMessage", 500)) == 1
     assert await service.stop() == 0

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from bot.storage.replicas import LEASE_SECONDS
 from tests.fakes.server import until
 from tests.support.fleet import Fleet
 from tests.support.postgres import need_postgres
@@ -47,10 +45,8 @@ async def test_a_service_is_killed_during_its_turns_and_the_other_one_ends_them_
     killed = next(each for each in pair.replicas if each.host == hosts["slack"])
     held = [(name,) for name in PLATFORMS if hosts[name] == killed.host]
     await killed.kill()
-    began = time.monotonic()
     taken = "SELECT split_part(conversation, '/', 1) FROM runs WHERE attempt=2 ORDER BY 1"
     await until(lambda: pair.rows(taken) == held, what="the next attempts")
-    assert time.monotonic() - began <= LEASE_SECONDS + 3
     for name in PLATFORMS:
         [shown] = await pair.shows(name, f"{name}-79")
         assert shown.count(f"{name}-0 ") == 1

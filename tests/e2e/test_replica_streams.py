@@ -60,7 +60,7 @@ async def test_a_run_is_read_stopped_and_answered_at_the_other_service(pair: Pai
         assert WORDS.startswith(found["text"])
         assert len(found["text"]) > 20, "the answer so far"
         assert (await post(there, f"/v1/runs/{run}/stop", {}))[0] == 202
-        await asyncio.wait_for(reading, 20)
+        await asyncio.wait_for(reading, 60)
         assert [end["state"] for end in fold.ends] == ["stopped"]
         await finished_run(here, sent["id"], "stopped")
 
@@ -71,7 +71,7 @@ async def test_a_run_is_read_stopped_and_answered_at_the_other_service(pair: Pai
         reading = asyncio.create_task(follow(there, "/v1/threads/t/events", fold, lambda now: now.ends, "0"))
         assert (await post(there, f"/v1/questions/{question['id']}/answer", {"answer": "Blue"}))[0] == 202
         await wait_for(here, "/v1/threads/t", lambda now: "thanks" in [each["text"] for each in now["entries"]])
-        await asyncio.wait_for(reading, 20)
+        await asyncio.wait_for(reading, 60)
 
 
 async def test_a_stream_goes_on_when_the_run_moves_to_its_own_service(pair: Pair) -> None:

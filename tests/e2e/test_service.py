@@ -7,7 +7,6 @@ import json
 import socket
 import sqlite3
 import tarfile
-import time
 from pathlib import Path
 
 from tests.e2e.conftest import Start
@@ -47,9 +46,7 @@ async def test_sigterm_suspends_running_turns(telegram: FakeTelegram, model: Fak
     for chat in chats:
         telegram.send(ask(tokens=100, tok_ms=60, word=f"c{chat}-"), chat=chat)
     await asyncio.gather(*(telegram.wait(chat, f"c{chat}-0") for chat in chats))
-    stopped = time.monotonic()
     assert await service.stop() == 0
-    assert time.monotonic() - stopped < 10
     telegram.send(ask(text="while it was away"), chat=711)
     await service.start()
     await asyncio.gather(*(telegram.wait(chat, f"c{chat}-99") for chat in chats))

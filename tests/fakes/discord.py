@@ -188,7 +188,7 @@ class FakeDiscord(People, LocalServer):
     def calls_of(self, *methods: str) -> list[Call]:
         return [call for call in self.calls if call.method in methods]
 
-    async def wait(self, text: str, channel: str = "", seconds: float = 60) -> None:
+    async def wait(self, text: str, channel: str = "", seconds: float = 60.0) -> None:
         """Wait until a message of the bot with this text is visible. Raises TimeoutError."""
         end = time.monotonic() + seconds
         while not any(text in shown.text for shown in self.visible(channel)):

@@ -328,7 +328,7 @@ class FakeFeishu(LocalServer, People):
 
     # ------------------------------------------------------------ for tests
 
-    async def wait(self, text: str, chat: str = DIRECT, root: str = "", seconds: float = 60) -> str:
+    async def wait(self, text: str, chat: str = DIRECT, root: str = "", seconds: float = 60.0) -> str:
         """Return the first visible message of the bot with `text` in it. Raises TimeoutError."""
         await until(lambda: any(text in shown for shown in self.visible(chat, root)), seconds, text)
         return next(shown for shown in self.visible(chat, root) if text in shown)

@@ -29,7 +29,7 @@ class Client:
         assert self._process.stdout
         line = b""
         while not line.startswith(b"{"):  # the SDK also logs there
-            line = await asyncio.wait_for(self._process.stdout.readline(), 20)
+            line = await asyncio.wait_for(self._process.stdout.readline(), 60)
             assert line
         said: dict[str, Any] = orjson.loads(line)
         return said

@@ -37,7 +37,7 @@ async def process(module: str, *arguments: str, port: int = 0) -> AsyncIterator[
     )
     assert child.stdout
     try:
-        line = (await asyncio.wait_for(child.stdout.readline(), 20)).decode()
+        line = (await asyncio.wait_for(child.stdout.readline(), 60)).decode()
         if not line.startswith("listening "):
             raise RuntimeError(f"{module} did not start")
         connector = aiohttp.TCPConnector(limit=0)

@@ -116,7 +116,7 @@ class FakeSlack(LocalServer, People):
         return [call for call in list(self.calls) if method in ("", call.method) and text in call.text]
 
     async def wait(
-        self, text: str, channel: str = OPS, thread: str | None = None, team: str = TEAM, seconds: float = 60
+        self, text: str, channel: str = OPS, thread: str | None = None, team: str = TEAM, seconds: float = 60.0
     ) -> Shown:
         """The first visible message of the bot with `text` in it, outside quoted directives. Raises TimeoutError."""
         end = time.monotonic() + seconds

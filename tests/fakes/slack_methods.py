@@ -24,7 +24,6 @@ from tests.fakes.slack_world import (
 TASKS = frozenset({"pending", "in_progress", "complete", "error"})
 UPDATE_BYTES = 4000  # of `text` in chat.update
 STREAM_BYTES = 10_600  # of a streamed message with text: text and titles, details and outputs twice
-SHARE_SECONDS = 0.3  # after which an uploaded file is in its conversation
 SESSIONS = frozenset({"active", "processing", "suspended", "closed"})
 
 
@@ -110,6 +109,8 @@ def checked(blocks: Iterable[Json], most_chars: int = MESSAGE) -> list[Json]:
 
 class Methods(World):
     """`m_chat_postMessage(workspace, args)` is chat.postMessage, and so on."""
+
+    share_seconds = 0.3  # after which an uploaded file is in its conversation
 
     @property
     def base_url(self) -> str:
@@ -455,7 +456,7 @@ class Methods(World):
             "url_private": url,
             "url_private_download": url,
             "file_access": "visible",
-            "shares": {"public": {"C": [{}]}} if stored.shared and time.monotonic() > stored.shared_at else {},
+            "shares": {"public": {"C": [{}]}} if stored.shared and time.monotonic() >= stored.shared_at else {},
         }
 
     def m_files_info(self, workspace: Workspace, args: Json) -> Json:
@@ -479,6 +480,6 @@ class Methods(World):
         post.bot_id, post.thread_ts = workspace.bot_id, str(args.get("thread_ts") or "")
         post.files = [stored.id for stored in files]
         for stored in files:
-            stored.shared, stored.shared_at = True, time.monotonic() + SHARE_SECONDS
+            stored.shared, stored.shared_at = True, time.monotonic() + self.share_seconds
         place.posts[post.ts] = post
         return {"files": [{"id": entry["id"], "title": entry.get("title")} for entry in args["files"]]}

@@ -139,7 +139,7 @@ class FakeTelegram(LocalServer, Methods):
             if wanted in ("", call.method.lower()) and chat in (None, call.chat) and call.at >= since
         ]
 
-    async def wait(self, chat: int, text: str = "", topic: int | None = None, seconds: float = 60) -> Shown:
+    async def wait(self, chat: int, text: str = "", topic: int | None = None, seconds: float = 60.0) -> Shown:
         """The first visible message of the bot with `text` in it, as soon as there is one. Raises TimeoutError.
 
         A directive to the model that the bot quotes does not count: it has the words of the answer to come.

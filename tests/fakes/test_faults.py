@@ -104,9 +104,11 @@ async def test_answers_are_slow_or_never_sent(telegram: FakeTelegram, client: Cl
     await client("getMe")
     assert time.monotonic() - begin >= 0.1
     telegram.fault("hang", "sendMessage", after=True)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(client("sendMessage", chat_id=JANE, text="kept"), 0.4)
-    assert telegram.texts(JANE) == ["kept"]
+    hangs = asyncio.create_task(client("sendMessage", chat_id=JANE, text="kept"))
+    await until(lambda: telegram.texts(JANE) == ["kept"])
+    assert not hangs.done()
+    hangs.cancel()
+    await asyncio.wait({hangs})
 
 
 async def test_updates_stay_until_the_offset_confirms_them(telegram: FakeTelegram, client: Client) -> None:
@@ -136,11 +138,11 @@ async def test_a_lost_answer_to_a_poll_does_not_lose_updates(telegram: FakeTeleg
 
 
 async def test_a_long_poll_waits_and_a_second_poller_ends_it(telegram: FakeTelegram, client: Client) -> None:
-    waiting = asyncio.create_task(client.poll(timeout=5))
+    waiting = asyncio.create_task(client.poll(timeout=60))
     await until(telegram.poll_count)
     telegram.send("hi")
     assert [u["message"]["text"] for u in await waiting] == ["hi"]
-    older = asyncio.create_task(client("getUpdates", offset=10**9, timeout=5))
+    older = asyncio.create_task(client("getUpdates", offset=10**9, timeout=60))
     await until(lambda: telegram.poll_count() == 2)
     newer = asyncio.create_task(client("getUpdates", offset=10**9, timeout=0.2))
     status, body = await older
@@ -216,7 +218,7 @@ async def test_wait_sees_edited_texts(telegram: FakeTelegram, client: Client) ->
 async def test_a_fake_runs_in_its_own_thread(session: aiohttp.ClientSession) -> None:
     with FakeTelegram().in_thread() as telegram:
         client = Client(session, telegram.base_url)
-        poll = asyncio.create_task(client.poll(timeout=5))
+        poll = asyncio.create_task(client.poll(timeout=60))
         await until(telegram.poll_count)
         telegram.send("hi")
         assert [u["message"]["text"] for u in await poll] == ["hi"]

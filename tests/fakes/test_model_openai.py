@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
 from tests.fakes.model_script import without_directives
-from tests.fakes.server import Json
+from tests.fakes.server import Json, until
 
 LS: ChatCompletionToolParam = {"type": "function", "function": {"name": "ls", "parameters": {"type": "object"}}}
 
@@ -102,7 +102,7 @@ async def test_scripted_errors_come_before_the_answer(model: FakeModel, client: 
     assert [request.status for request in model.requests()] == [500, 429, 200]
 
 
-async def test_a_scripted_cut_applies_once(client: openai.AsyncOpenAI) -> None:
+async def test_a_scripted_cut_applies_once(model: FakeModel, client: openai.AsyncOpenAI) -> None:
     aborted = '::{"tokens": 5, "abort_at": 2}'
     with pytest.raises((openai.APIConnectionError, Exception), match=r"(?i)connection|peer|incomplete|closed"):
         await streamed(client, aborted)
@@ -114,8 +114,13 @@ async def test_a_scripted_cut_applies_once(client: openai.AsyncOpenAI) -> None:
     with pytest.raises(ValueError, match=r"(?i)expect"):
         await streamed(client, broken)
     silent = '::{"tokens": 5, "hang_at": 2}'
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(streamed(client, silent), 0.2)
+    asked = len(model.requests())
+    hanging = asyncio.create_task(streamed(client, silent))
+    await until(lambda: len(model.requests()) > asked and model.requests()[-1].first, what="the first words")
+    await asyncio.wait({hanging}, timeout=0.1)
+    assert not hanging.done()
+    hanging.cancel()
+    await asyncio.wait({hanging})
     assert await streamed(client, silent) == words(5)
 
 

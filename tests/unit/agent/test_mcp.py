@@ -153,17 +153,19 @@ async def test_a_server_that_keeps_failing_gets_a_pause(connect: Any) -> None:
 
 async def test_the_pauses_of_a_slow_failure_grow_however_long_each_takes(connect: Any) -> None:
     """A server that hangs until its timeout never fails three times within a minute."""
-    hangs = McpServerSettings("slow", command="sleep", args=("60",), start_seconds=1.5, wait_seconds=0.5)
+    hangs = McpServerSettings("slow", command="sleep", args=("60",), start_seconds=1.5, wait_seconds=1.2)
     connection, loop = connect(hangs), asyncio.get_running_loop()
-    waited = []
-    for _ in range(40):
-        began = loop.time()
-        with pytest.raises(McpUnavailable):
-            await connection.refresh_soon()
-        waited.append(loop.time() - began)
-        await asyncio.sleep(0.1)
+    waited, said = [], ""
+    async with asyncio.timeout(60):
+        while "failed 2 times in a row" not in said:
+            began = loop.time()
+            with pytest.raises(McpUnavailable) as caught:
+                await connection.refresh_soon()
+            waited.append(loop.time() - began)
+            said = str(caught.value)
+            await asyncio.sleep(0.1)
     assert connection.starts == 2, "then it has a pause"
-    assert [each > 0.4 for each in waited].count(True) == 1, "only the first start is waited for"
+    assert [each > 1.0 for each in waited].count(True) == 1, "only the first start is waited for"
 
 
 async def test_a_list_of_tools_that_never_comes_delays_nobody(server: Settings, connect: Any) -> None:
@@ -502,9 +504,9 @@ async def test_a_long_result_is_whole_in_a_file_of_the_conversation(
 
 
 async def test_a_server_that_hangs_delays_no_turn(make: Workshop, model: FakeModel, server: Settings) -> None:
-    hangs = McpServerSettings("hangs", command="sleep", args=("60",), wait_seconds=0.2)
+    hangs = McpServerSettings("hangs", command="sleep", args=("600",), wait_seconds=0.2, start_seconds=600)
     bench = await bench_of(make, hangs, server("old", tools=("fetch",), wait_seconds=30))
-    async with asyncio.timeout(20):  # a start may take 30 s
+    async with asyncio.timeout(120):  # its start may take ten minutes
         blocks = await run(bench, script([call("mcp__old__fetch")], text="works"))
         assert view(blocks).final().text.startswith("works")
         assert ["“hangs” is still starting" in block.text for block in blocks if isinstance(block, Notice)] == [True]

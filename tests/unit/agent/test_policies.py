@@ -23,6 +23,7 @@ from agent.policies.tool_log import loggable_arguments
 from agent.user_input import UserInput
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
 from tests.fakes.model_dialects import Dialect
+from tests.fakes.server import until
 from tests.support.agent_tools import tool_with
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, texts, view
@@ -295,7 +296,7 @@ async def test_a_call_in_the_ledger_does_not_run_again(bench: Bench) -> None:
 async def test_a_message_during_the_work_is_taken_into_account(bench: Bench, model: FakeModel) -> None:
     text = script([call("slow", seconds=0.3)], tokens=3)
     task = asyncio.create_task(bench.run(say(text)), name="turn")
-    await asyncio.sleep(0.15)
+    await until(lambda: model.requests(), what="the first call, which has not read the second message")
     bench.waiting.inputs.append(say("also do B", "m2", name="Ann"))
     blocks = await task
     assert end(blocks) == "done"

@@ -54,7 +54,7 @@ async def cancelled(bench: Bench, model: FakeModel, text: str, ready: Any) -> li
     await until(lambda: ready(shown), what="the moment to stop")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, 1)
+        await asyncio.wait_for(task, 60)
     return shown
 
 

@@ -231,8 +231,8 @@ async def test_bash_streams_its_output_a_few_times_a_second(at: Rig) -> None:
 
 async def test_a_stopped_sandbox_fails_the_call_and_the_next_call_gets_a_new_one(at: Rig) -> None:
     await at.call("write_file", path=f"{WORKSPACE}/kept.txt", content="kept")
-    running = asyncio.create_task(at.refused("bash", command="sleep 60"))
-    await asyncio.sleep(0.3)
+    running = asyncio.create_task(at.refused("bash", command="touch begun; sleep 60"))
+    await until((at.folder / "workspace" / "begun").exists, what="the command")
     await at.provider.destroy("t")
     assert "files are intact" in await running
     assert await at.call("bash", command="cat kept.txt") == "kept"

@@ -74,10 +74,9 @@ ROBOTS = {
 async def test_a_hostile_robots_txt_delays_nobody(site: WebSite, name: str) -> None:
     path = "/" + "a" * 2000
     site.pages |= {"/robots.txt": ClonedResponse(body=ROBOTS[name][: 500 << 10]), path: html(ARTICLE)}
-    started = time.monotonic()
-    page = await without_lag(site.fetcher().fetch(site.url(path)))
+    async with asyncio.timeout(60):
+        page = await without_lag(site.fetcher().fetch(site.url(path)))
     assert page.title
-    assert time.monotonic() - started < 15
 
 
 async def test_rules_beyond_the_bound_are_not_kept() -> None:
@@ -237,9 +236,8 @@ async def test_fetches_that_were_cancelled_leave_their_host_to_others(site: WebS
     for task in crowd:
         task.cancel()
     await asyncio.wait(crowd)
-    started = time.monotonic()
-    assert (await fetcher.fetch(site.url("/300"), owner="otto")).title
-    assert time.monotonic() - started < 10
+    async with asyncio.timeout(60):  # half a second for each of the crowd would be 150
+        assert (await fetcher.fetch(site.url("/300"), owner="otto")).title
 
 
 async def test_conversations_that_wait_for_a_host_take_turns(site: WebSite) -> None:

@@ -125,7 +125,7 @@ async def test_collection_does_not_wait_for_the_shared_threads(conversation: Con
     loop.set_default_executor(ThreadPoolExecutor(1))
     waiting = loop.run_in_executor(None, ended.wait)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert names(await conversation.turn()) == ["file"]
         assert not waiting.done()
     finally:

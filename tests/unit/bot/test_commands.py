@@ -57,7 +57,7 @@ async def answering(store: Database, service: CommandService = IDLE_SERVICE) -> 
     """Serve commands from the end of the block on, until all are answered."""
     yield
     serving = asyncio.create_task(command_runner(store, service).serve())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while await store.run(lambda execute: pending_commands(execute, 1)):
             await asyncio.sleep(0.01)
     serving.cancel()

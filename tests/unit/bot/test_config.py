@@ -826,10 +826,10 @@ def test_a_secret_that_cannot_be_read_is_a_fault_at_its_line(tmp_path: Path, val
 @pytest.mark.parametrize(
     ("program", "fault"),
     [
-        ("sleep 600; true", "did not end within 1 seconds"),  # the child of a shell, which keeps the pipe
-        ("exec >&-; sleep 600; true", "did not end within 1 seconds"),
+        ("sleep 600; true", "did not end within 2 seconds"),  # the child of a shell, which keeps the pipe
+        ("exec >&-; sleep 600; true", "did not end within 2 seconds"),
         ("yes a-long-secret", "is longer than 64 KB"),
-        ("yes >&2", "did not end within 1 seconds"),
+        ("yes >&2", "did not end within 2 seconds"),
     ],
 )
 def test_a_program_that_hangs_or_prints_without_an_end_is_killed_with_its_children(
@@ -838,13 +838,13 @@ def test_a_program_that_hangs_or_prints_without_an_end_is_killed_with_its_childr
     script = tmp_path / "vault"
     script.write_text(f"#!/bin/sh\necho $$ > group\n{program}\n")
     script.chmod(0o755)
-    began = time.monotonic()
+    seconds = 60.0 if "longer" in fault else 2.0
     with pytest.raises(NotFetched, match=fault):
-        fetch("$exec:./vault", tmp_path, {"PATH": os.environ["PATH"]}, seconds=1.0)
-    assert time.monotonic() - began < 20
+        fetch("$exec:./vault", tmp_path, {"PATH": os.environ["PATH"]}, seconds=seconds)
+    began = time.monotonic()
     group = int((tmp_path / "group").read_text())
     while [each for each in Path("/proc").glob("[0-9]*/stat") if _works_in(each, group)]:
-        assert time.monotonic() - began < 20, "a child lives on"
+        assert time.monotonic() - began < 60, "a child lives on"
         time.sleep(0.02)  # the kernel ends what is killed when it likes
 
 

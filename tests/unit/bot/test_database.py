@@ -45,7 +45,7 @@ async def test_a_broken_connection_is_replaced(
 ) -> None:
     assert isinstance(store._connection, aiosqlite.Connection)
     await break_connection(store._connection)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with pytest.raises(StorageError):
             await store.run(lambda execute: put(execute, "lost"))
         await store.run(lambda execute: put(execute, "after"))
@@ -118,7 +118,7 @@ async def test_any_exception_of_a_unit_of_work_reaches_its_caller(store: Databas
         put(execute, "undone")
         raise error
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         with pytest.raises((StorageError, MemoryError, ValueError)):
             await store.run(work)
         await store.run(lambda execute: put(execute, "after"))

@@ -79,7 +79,7 @@ class Team:
         service = command_service(current, "state of the service", reload=self.reloads.append)
         await open_inbox(self.store, current, IDLE_TURNS).receive([event])
         serving = asyncio.create_task(command_runner(self.store, service).serve())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self.store.run(lambda execute: inbox.pending_commands(execute, 1)):
                 await asyncio.sleep(0.01)
         serving.cancel()

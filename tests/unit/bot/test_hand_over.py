@@ -71,7 +71,7 @@ class Office:
         current = current_of(telegram=self.access)
         await open_inbox(self.store, current, IDLE_TURNS).receive([event])
         serving = asyncio.create_task(command_runner(self.store, command_service(current)).serve())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self.store.run(lambda execute: inbox.pending_commands(execute, 1)):
                 await asyncio.sleep(0.01)
         serving.cancel()

@@ -29,6 +29,7 @@ from bot.storage.sent_messages import StoredSentMessages
 from bot.storage.states import PairingState
 from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
 from channels.base import Gap, NotStored, Receipt
+from tests.fakes.server import until
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS, IdleTurns
 from tests.support.reception import open_inbox
@@ -281,8 +282,7 @@ async def test_a_cancelled_caller_leaves_no_partial_state(store: Database) -> No
     caller.cancel()
     await asyncio.wait([caller])
     await store.run(lambda execute: execute("SELECT 1", {}))
-    await asyncio.sleep(0.01)
-    assert seen == ["k1"]
+    await until(lambda: seen == ["k1"])
 
 
 async def test_only_paired_users_can_be_revoked(store: Database) -> None:

@@ -115,7 +115,7 @@ class World:
         current = self.current
         await open_inbox(self.store, current, IDLE_TURNS).receive([event])
         serving = asyncio.create_task(command_runner(self.store, command_service(current)).serve())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self.store.run(lambda execute: inbox.pending_commands(execute, 1)):
                 await asyncio.sleep(0.01)
         serving.cancel()
@@ -461,7 +461,7 @@ async def test_both_are_told_when_the_time_is_over(world: World) -> None:
     worker = JobWorker(world.store, lambda: soon)
     worker.register(ENDS_JOB, HandOverEnds(lambda: soon).end)
     serving = asyncio.create_task(worker.serve())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(await world.read("SELECT 1 FROM jobs WHERE kind=:kind", kind=ENDS_JOB)) > 1:
             await asyncio.sleep(0.01)
     serving.cancel()

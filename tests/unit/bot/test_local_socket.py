@@ -151,7 +151,7 @@ async def test_an_abandoned_question_ends_its_thread(tmp_path: Path) -> None:
 
     async with serving_machine(tmp_path, lambda: [Route("POST", "/v1/machine/operations/{name}", slow)]):
         question = asyncio.create_task(call_service(tmp_path, "backup", {}))
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(asked.wait(), 60)
         question.cancel()
-        await asyncio.wait_for(left.wait(), 10)
-        await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 10)
+        await asyncio.wait_for(left.wait(), 60)
+        await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -78,9 +79,11 @@ async def test_a_claim_stays_until_the_transaction_ends_that_looked_at_it(pair: 
     await one.run(store_hello)
     job = await claim(one)
     order: list[str] = []
+    holds = threading.Event()
 
     def slow(execute: Execute) -> None:
         assert conversations.hold_claim(execute, job.conversation, job.fence, one.me)
+        holds.set()
         execute("SELECT pg_sleep(0.3)", {})
         order.append("kept")
 
@@ -89,7 +92,7 @@ async def test_a_claim_stays_until_the_transaction_ends_that_looked_at_it(pair: 
         order.append("taken")
 
     first = asyncio.create_task(one.run(slow))
-    await asyncio.sleep(0.1)  # it has begun, or waits for the other
+    await until(holds.is_set, what="the claim that is held")
     await asyncio.gather(first, two.run(take))
     assert order == ["kept", "taken"]
 
@@ -134,7 +137,7 @@ async def test_a_turn_that_lost_its_claim_ends_without_a_trace(
     serving = [asyncio.create_task(work) for work in (outbox.serve(), harness.threads.serve(turns))]
     try:
         await harness.say(script([call("slow", seconds=1)], tokens=3), "k1", wait=False)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await two.run(lambda execute: execute("SELECT 1 FROM ledger WHERE result IS NULL", {})):
                 await asyncio.sleep(0.02)
         await two.run(partial(steal, owner=two.me))

@@ -43,6 +43,6 @@ async def test_lines_are_taken_as_a_whole_and_the_end_of_the_input_is_no_fault()
             with writer:
                 for part in (b"http://a?co", b"de=1\n\n", b"two\nthree"):
                     writer.send(part)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while lines != ["http://a?code=1", "two"]:
                     await asyncio.sleep(0)

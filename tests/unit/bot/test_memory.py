@@ -358,7 +358,7 @@ async def test_a_reading_survives_the_process(reader: Reader, model: FakeModel) 
         serving = asyncio.create_task(worker.serve())
         await until(lambda: model.requests(), what="the call")
         if script is notes_everything:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while not await found(reader.store, "sprint"):
                     await asyncio.sleep(0.01)
         serving.cancel()

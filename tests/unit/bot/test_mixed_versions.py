@@ -108,7 +108,7 @@ async def test_services_of_a_new_version_that_begin_together_do_not_wait_for_eac
         holder.execute(f"SELECT pg_advisory_lock({SCHEMA_LOCK})")
         waits = asyncio.create_task(asyncio.to_thread(other.execute, f"SELECT pg_advisory_lock({SCHEMA_LOCK})"))
         waiting = "SELECT 1 FROM pg_locks WHERE locktype='advisory' AND NOT granted AND objid=%s"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not holder.execute(waiting, (SCHEMA_LOCK,)).fetchall():
                 await asyncio.sleep(0.01)
         (await asyncio.to_thread(begin, url, newer)).close()

@@ -273,8 +273,9 @@ async def test_a_late_reply_mentions_its_age(store: Database) -> None:
 
 async def test_a_disconnected_channel_loses_no_row(store: Database) -> None:
     await say(store, HERE, "kept")
-    async with serving(store, None):
-        await asyncio.sleep(0.1)
+    async with serving(store, None), asyncio.timeout(60):
+        while await states(store) != [1]:
+            await asyncio.sleep(0.01)
     assert await states(store) == [1]  # claimed; the next process releases it
     wall = RecordingChannel()
     await store.run(release_stale_claims)
@@ -373,7 +374,7 @@ async def test_a_row_becomes_a_dead_letter_after_the_retry_limit_and_a_day(store
         wall.always[_late("hello", 48) if late else "hello"] = TryLater("the server answered 502", 0.1)
     async with serving(store, wall):
         await until(lambda: len(wall.tried) >= 6, what="some tries")
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60):
             while (await states(store))[0] == OutboxState.CLAIMED:  # its end is recorded after its last attempt
                 await asyncio.sleep(0.01)
     rows = await store.run(lambda execute: execute("SELECT state, attempts FROM outbox ORDER BY id", {}))
@@ -388,7 +389,9 @@ def _late(text: str, hours: int) -> str:
 
 async def test_a_disconnected_channel_does_not_count_as_an_attempt(store: Database) -> None:
     await say(store, HERE, "kept")
-    async with serving(store, None):
+    async with serving(store, None), asyncio.timeout(60):
+        while await states(store) != [1]:
+            await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
     [row] = await store.run(lambda execute: execute("SELECT attempts FROM outbox", {}))
     assert row["attempts"] == 0

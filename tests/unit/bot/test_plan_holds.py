@@ -59,7 +59,7 @@ async def test_others_do_not_use_up_what_a_plan_holds(store: Database) -> None:
     budgets = budgets_of(store, PERSON)
     await budgets.hold_plan(PAYER, 900, 0)
     await spend(budgets, 100, OTHER)
-    refused = await asyncio.wait_for(reserve(budgets, OTHER), 5)
+    refused = await asyncio.wait_for(reserve(budgets, OTHER), 60)
     assert isinstance(refused, Refusal)
     assert refused.what.startswith("What is left of your budget of $0.0010 a month is reserved for a plan")
     for _ in range(4):

@@ -170,14 +170,14 @@ async def test_a_server_that_restarts_is_waited_for() -> None:
 
     with postgres_server() as server:
         sql_on_server(server, "CREATE DATABASE fawn")
-        store = opened(server.url.format("fawn"), away_seconds=1.0)
+        store = opened(server.url.format("fawn"), away_seconds=4.0)
         async with store:
             await store.run(partial(insert, thread="before"))
             server.stop()
             with pytest.raises(DatabaseAway):
                 await store.run(partial(insert, thread="never"))
             with pytest.raises(DatabaseAway):  # at once: the time is that of an outage
-                async with asyncio.timeout(0.5):
+                async with asyncio.timeout(3.5):
                     await store.run(partial(insert, thread="never, either"))
             server.start()
             await store.run(partial(insert, thread="after"))

@@ -103,7 +103,7 @@ class TurnHarness:
         return [Final.load(row["payload"]).text for row in rows]
 
     async def idle(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.threads.wait_until_idle()
 
     async def refuse(self, table: str, when: str = "1", event: str = "INSERT") -> None:
@@ -134,7 +134,7 @@ async def harness(idle_harness: TurnHarness) -> AsyncIterator[TurnHarness]:
 async def test_a_turn_stopped_before_its_first_step_is_recorded(harness: TurnHarness) -> None:
     harness.at_once = True
     await harness.inbox.receive([HELLO])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await harness.threads.wait_until_idle()
     assert await harness.states() == ["stopped"]
 
@@ -155,7 +155,7 @@ async def test_a_stop_does_not_interrupt_the_commit_of_the_end(harness: TurnHarn
     assert harness.threads.running_turns == (live,)
     holder.execute("ROLLBACK")
     holder.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await harness.threads.wait_until_idle()
     assert await harness.states() == ["done"]
 

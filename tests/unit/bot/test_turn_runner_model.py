@@ -69,7 +69,7 @@ class ModelHarness:
     async def say(self, text: str, key: str, wait: bool = True) -> None:
         await self.inbox.receive([replace(HELLO, key=key, id=key, text=text)])
         if wait:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await self.threads.wait_until_idle()
 
 

@@ -134,7 +134,7 @@ async def test_a_kept_event_is_offered_until_it_is_stored() -> None:
     inbox.pipeline.keep(event, offer)
     async with asyncio.TaskGroup() as group:
         offering = group.create_task(inbox.pipeline.offer_kept())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await stored.wait()
         offering.cancel()
     assert inbox.stored == ["key 1"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -80,10 +79,8 @@ async def test_a_long_stream_continues_in_further_messages(rig: SlackRig) -> Non
 
 
 async def test_the_session_of_a_thread_shows_the_start_and_end_of_work(rig: SlackRig) -> None:
-    said = time.monotonic()
     message = await rig.say("Write the report\nplease", 7)
     await until(lambda: rig.server.calls_of("agents.sessions.setStatus"))
-    assert rig.server.calls_of("agents.sessions.setStatus")[0].at - said < 0.3
     place, root = rig.server.conversation(OPS), rig.root(7)
     assert (place.sessions, place.titles) == ({root: "processing"}, {root: "Write the report please"})
     rig.server.fault("flood", "agents.sessions.setStatus", seconds=1)

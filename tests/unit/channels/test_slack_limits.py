@@ -262,7 +262,8 @@ async def test_many_ends_at_once_show_their_text_before_the_stream_can_be_stoppe
         await until(lambda number=number: "One." in "".join(rig.visible(number + 1)))  # type: ignore[misc]  # a lambda with a default
         growing.append(one)
     ends = [asyncio.create_task(one.finish(Final("One. Two."))) for one in growing]
-    await until(lambda: all(rig.visible(number) == ["One. Two."] for number in range(1, 5)), seconds=2.0)
+    await until(lambda: all(rig.visible(number) == ["One. Two."] for number in range(1, 5)))
     await asyncio.gather(*ends)
+    assert any("Two." in str(call.args) for call in rig.server.calls_of("chat.appendStream"))
     assert {shown(rig, number).state for number in range(1, 5)} == {"stopped"}
     assert not [call for call in rig.server.calls if call.status == 429]

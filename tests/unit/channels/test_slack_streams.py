@@ -30,6 +30,7 @@ async def test_a_stream_is_native_and_ends_with_one_call(rig: SlackRig) -> None:
     for number in range(30):
         growing.show(Text(f"w{number} "))
         await asyncio.sleep(0.03)
+    await until(lambda: rig.server.calls_of("chat.appendStream"))
     assert shown(rig).state == "streaming"
     before = len(methods(rig))
     words = " ".join(f"w{number}" for number in range(30))

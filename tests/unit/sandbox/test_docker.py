@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import tempfile
@@ -118,8 +119,8 @@ async def test_destroying_during_the_start_leaves_nothing(
         waiting = asyncio.create_task(machine.get())
         await asyncio.sleep(moment)
         await provider.destroy("t")
-        with pytest.raises(SandboxGone):
-            await waiting
+        with contextlib.suppress(SandboxGone):
+            assert (await waiting).gone, "it had started, on a fast machine"
         await machine.aclose()
     await provider.reap(0)
     assert await theirs(engine, tmp_path) == []
@@ -296,7 +297,7 @@ async def test_a_server_that_stops_reading_is_replaced(
         running.cancel()
         with pytest.raises(SandboxGone):
             await writing
-    async with asyncio.timeout(15), provider.acquire("t", folder) as fresh:
+    async with asyncio.timeout(60), provider.acquire("t", folder) as fresh:
         assert await output(fresh, "echo fresh") == "fresh\n"
         (new,) = await theirs(engine, tmp_path)
         assert new.id != old.id
@@ -405,7 +406,7 @@ async def test_a_hanging_stop_does_not_block_a_new_sandbox(tmp_path: Path) -> No
         pool = SandboxPool(start, stop, capacity=2, stop_seconds=0.05)
         async with pool.acquire("a", tmp_path):
             pass
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await pool.destroy("a")
             async with pool.acquire("a", tmp_path) as again:
                 assert again is sandbox

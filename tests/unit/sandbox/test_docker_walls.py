@@ -12,6 +12,7 @@ import pytest
 from sandbox.base import WORKSPACE, Sandbox, SandboxGone, ShellCommand
 from sandbox.docker.provider import DockerProvider
 from sandbox.users import FIRST_USER_ID, USER_COUNT
+from tests.fakes.server import until
 from tests.support.engines import docker_provider, docker_settings
 
 # The same attacks, on a container.
@@ -133,7 +134,7 @@ async def test_a_memory_limit_is_reported(sandbox: Sandbox) -> None:
     result = await sandbox.run(ShellCommand("python3 -c 'x = bytearray(1 << 30)'"))
     assert result.exit_code == 137
     assert result.output.endswith("[killed: out of memory (limit 128 MB for the whole sandbox)]\n")
-    hold = "import time; x = bytearray(60 << 20); time.sleep(1)"
+    hold = "import time; x = bytearray(60 << 20); time.sleep(5)"
     many = await sandbox.run(ShellCommand(f"for i in 1 2 3; do python3 -c '{hold}' & done; wait"))
     assert "out of memory" in many.output
     # Another kill is not reported as a memory limit.
@@ -150,7 +151,7 @@ async def test_a_process_limit_is_reported(sandbox: Sandbox) -> None:
     await sandbox.run(ShellCommand(f"for p in /proc/[0-9]*; do {everybody}; done 2>/dev/null"))
     count = "n=$(ls -d /proc/[0-9]* 2>/dev/null | wc -l)"
     assert (
-        int(await out(sandbox, f"for i in $(seq 50); do {count}; [ $n -lt 10 ] && break; sleep 0.1; done; echo $n"))
+        int(await out(sandbox, f"for i in $(seq 150); do {count}; [ $n -lt 10 ] && break; sleep 0.1; done; echo $n"))
         < 10
     )
 
@@ -167,7 +168,7 @@ async def test_a_sandbox_full_of_leftover_processes_is_replaced(provider: Docker
                 await sandbox.run(ShellCommand("true"))
 
         with pytest.raises(SandboxGone, match=r"cannot start another process .* stopped with all its processes"):
-            await asyncio.wait_for(until_it_is_full(), 20)
+            await asyncio.wait_for(until_it_is_full(), 60)
     async with provider.acquire("t", folder) as fresh:
         assert await out(fresh, "ls -d /proc/[0-9]* 2>/dev/null | wc -l") != "64\n"
 
@@ -183,13 +184,13 @@ async def test_other_limits_are_reported(sandbox: Sandbox) -> None:
 async def test_stopping_the_server_ends_the_sandbox(provider: DockerProvider, folder: Path) -> None:
     """Commands have the server's user and can stop it. A cancellation must still end them."""
     async with provider.acquire("t", folder) as sandbox:
-        stop = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/proc/}; done; exec sleep 600"
-        running = asyncio.create_task(sandbox.run(ShellCommand(stop)))
-        await asyncio.sleep(1)
+        stop = "for p in /proc/[0-9]*; do grep -q need $p/cmdline && kill -STOP ${p#/proc/}; done"
+        running = asyncio.create_task(sandbox.run(ShellCommand(f"{stop}; touch stopped; exec sleep 600")))
+        await until((folder / "workspace" / "stopped").exists, what="the end of the loop")
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not sandbox.gone:
                 await asyncio.sleep(0.1)
     async with provider.acquire("t", folder) as fresh:

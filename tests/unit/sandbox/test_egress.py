@@ -43,7 +43,7 @@ async def ask(folder: Path, request: str, body: bytes = b"") -> tuple[str, dict[
         request += "\nHost: x"
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     writer.write(request.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
-    answer = await asyncio.wait_for(reader.read(), 20)
+    answer = await asyncio.wait_for(reader.read(), 60)
     writer.close()
     head, _, rest = answer.partition(b"\r\n\r\n")
     status, *headers = head.decode().split("\r\n")
@@ -219,12 +219,9 @@ async def test_connections_are_limited_per_sandbox(tmp_path: Path, outside: Outs
     async def free() -> bool:
         return (await ask(greedy, request))[2] == b"hello\n"
 
-    for _ in range(200):
-        if await free():
-            break
-        await asyncio.sleep(0.02)
-    else:
-        pytest.fail("what was closed still counts")
+    async with asyncio.timeout(60):  # what was closed does not count any more
+        while not await free():
+            await asyncio.sleep(0.02)
     await egress.aclose()
 
 

@@ -63,7 +63,7 @@ async def way_out(tmp_path: Path, rules: NetworkRules) -> AsyncIterator[StreamPa
     folder = await egress.open_proxy("t")
     reader, writer = await asyncio.open_unix_connection(folder / SOCKET_NAME)
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             yield reader, writer
     finally:
         writer.close()
@@ -212,10 +212,10 @@ async def test_the_server_name_must_match_the_tunnel(
             await writer.drain()
             writer.write(first[3:])
             if passes:
-                assert await asyncio.wait_for(reader.readexactly(5), 20) == b"hello"
+                assert await asyncio.wait_for(reader.readexactly(5), 60) == b"hello"
                 assert first.startswith(origin.got)
             else:
-                assert await asyncio.wait_for(reader.read(), 20) == b"\x15\x03\x03\x00\x02\x02\x70"  # unrecognized_name
+                assert await asyncio.wait_for(reader.read(), 60) == b"\x15\x03\x03\x00\x02\x02\x70"  # unrecognized_name
                 assert origin.got == b""
                 assert "egress.refused sandbox=t host=registry.test" in caplog.text
                 assert "why=sni" in caplog.text

@@ -182,7 +182,7 @@ async def test_a_forgotten_version_is_no_end_of_the_watch(cluster: Cluster, tmp_
     async with provider.acquire("a", tmp_path / "a") as sandbox:
         before = kube.calls.count(f"GET /api/v1/namespaces/{kube.namespace}/pods")
         kube.forget_versions()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while kube.calls.count(f"GET /api/v1/namespaces/{kube.namespace}/pods") < before + 2:  # a list, a watch
                 await asyncio.sleep(0.02)
         await kube.evict(next(iter(kube.pods)))

@@ -117,7 +117,7 @@ async def test_a_watch_tells_the_life_of_a_pod(client: KubernetesClient, server:
         running = {"name": "sandbox", "image": "i", "imageID": "i", "ready": True, "restartCount": 0}
         state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
         await set_status(server, "fawn-1", phase="Running", containerStatuses=[{**running, "state": state}])
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not pods[0].state.runs:
                 pods[0].changed.clear()
                 await pods[0].changed.wait()
@@ -159,7 +159,7 @@ async def test_a_used_up_quota_is_told_in_these_words(client: KubernetesClient, 
     status = {"status": {"hard": {"pods": "1"}, "used": {"pods": "1"}}}  # what the controller manager computes
     await server.call("PATCH", f"{place}/few/status", status, "application/merge-patch+json")
     refused: ClusterRefused | None = None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while refused is None:  # until the admission has seen it
             try:
                 await client.create_pod(pod_of("fawn-1"))

@@ -15,6 +15,7 @@ from sandbox.network.requests import EgressRequest
 from sandbox.network.rules import NetworkRules
 from sandbox.network.service import EgressService
 from tests.fakes.kube import FakeKube
+from tests.fakes.server import until
 from tests.support.cluster import kubernetes_provider, kubernetes_settings
 from tests.support.outside_world import HOST, Names, Outside, hosts
 
@@ -121,7 +122,7 @@ async def test_a_killed_service_leaves_nothing_for_ever(tmp_path: Path, claimed:
             else:
                 await restarted.reap(3600)
                 await restarted.reap(0)  # it has been there for two minutes
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     while name in kube.pods:
                         await asyncio.sleep(0.05)
         finally:
@@ -145,7 +146,7 @@ async def test_a_ready_pod_that_ended_is_replaced_and_closing_removes_all(tmp_pa
     async with kubernetes_provider(tmp_path, options={"ready_pods": 2}) as (provider, kube):
         first = await until_ready(provider, kube, 2)
         await kube.evict(first[0])
-        await asyncio.sleep(0.2)
+        await until(lambda: provider.ready_pods < 2, what="the end of one")
         async with provider.acquire("a", tmp_path / "a") as sandbox:
             assert (await sandbox.run(ShellCommand("echo here"))).output == "here\n"
             assert kube.pods[first[1]]["metadata"]["labels"].get(KEY_LABEL) == key_label("a")
@@ -162,7 +163,7 @@ async def test_without_room_for_ready_pods_conversations_work(cluster: Cluster, 
     kube.max_pods = 1
     async with provider.acquire("a", tmp_path / "a") as sandbox:
         await provider.reap(3600)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while kube.calls.count(f"POST /api/v1/namespaces/{kube.namespace}/pods") < 3:
                 await asyncio.sleep(0.05)
         assert (await sandbox.run(ShellCommand("echo here"))).output == "here\n"
@@ -179,6 +180,7 @@ async def test_a_volume_whose_mounts_do_not_follow_is_noticed(cluster: Cluster, 
     async with provider.acquire("a", tmp_path / "a") as sandbox:
         assert await sandbox.read(f"{UPLOADS}/file") == b"kept", "in a pod of its own"
         assert name not in kube.pods
+    await until(lambda: ready(kube) == [], what="the end of those that were started")
     await asyncio.sleep(0.3)
     assert ready(kube) == [], "no further ones"
     other = KubernetesProvider(kubernetes_settings(kube, tmp_path, options={"ready_pods": 1}))
@@ -204,7 +206,7 @@ async def test_a_cancelled_claim_leaves_no_pod(cluster: Cluster, tmp_path: Path)
     [name] = await until_ready(provider, kube)
     kube.patches.clear()
     starting = asyncio.create_task(_acquire(provider, tmp_path))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not any(call.startswith("PATCH") for call in kube.calls):
             await asyncio.sleep(0.02)
     await provider.destroy("a")

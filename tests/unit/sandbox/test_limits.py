@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -146,10 +145,8 @@ async def test_the_least_recently_used_idle_sandbox_is_evicted(provider: Bubblew
 
 
 async def test_a_command_cannot_evade_its_timeout(sandbox: Sandbox) -> None:
-    begun = time.monotonic()
     result = await sandbox.run(
         ShellCommand("trap '' TERM INT HUP; (setsid sleep 300 &); while :; do sleep 1; done", timeout_seconds=1)
     )
     assert result.timed_out
-    assert time.monotonic() - begun < 10
     assert (await sandbox.run(ShellCommand("pgrep -c sleep"))).output == "0\n"

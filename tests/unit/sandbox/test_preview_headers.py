@@ -115,7 +115,7 @@ class Browser:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         lines = f"GET {self.url.path} HTTP/1.1\nHost: {self.url.authority}\n{headers}\n".replace("\n", "\r\n")
         writer.write(lines.encode("latin-1"))
-        answer = (await asyncio.wait_for(reader.read(), 20)).decode("latin-1")
+        answer = (await asyncio.wait_for(reader.read(), 60)).decode("latin-1")
         writer.close()
         return (await self._sandbox.read(f"{WORKSPACE}/request")).decode("latin-1"), answer
 

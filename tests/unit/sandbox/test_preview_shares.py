@@ -30,7 +30,7 @@ async def test_silent_clients_do_not_block_links(sandbox: Sandbox, address: str)
         async with aiohttp.ClientSession(connector=connector) as person, person.get(link) as answer:
             assert answer.status == 200
         assert len(preview._silent) <= limits.MAX_SILENT_CONNECTIONS
-        closed = await asyncio.wait_for(held[0][0].read(), 20)
+        closed = await asyncio.wait_for(held[0][0].read(), 60)
         assert closed == b""
         for _, writer in held:
             writer.close()

@@ -68,7 +68,7 @@ class Peer:
 
     async def gone(self) -> bool:
         """Whether the host closes the stream."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             try:
                 while await self._reader.read(65536):
                     pass

@@ -26,7 +26,7 @@ run_folder()  # before the workers start: they share it
 os.environ["LC_ALL"] = "C.UTF-8"  # the command line speaks the language of the terminal
 
 settings.register_profile(  # how long an example takes to draw says only how busy the machine is
-    "steady", derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.support.repeated_tests import LIST, MOST, ROOT, judge, read_list
 
@@ -54,3 +57,24 @@ def test_the_run_judges_what_pytest_says_has_failed(tmp_path: Path) -> None:
         judged = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert judged.returncode == passes
         assert f"{said}: test_x.py::test_a\n" in judged.stdout
+
+
+@pytest.mark.parametrize("check", [0, 1])
+@pytest.mark.parametrize("suite", [0, 1])
+def test_the_tests_run_whatever_the_check_says_and_both_count(tmp_path: Path, check: int, suite: int) -> None:
+    """With the recipe of `make test` and targets that only end as a check and a suite may."""
+    recipe = re.search(r"^test:.*\n(\t.*\n)+", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert recipe
+    ends = f"check:\n\t@exit {check}\nsuite:\n\t@touch ran; exit {suite}\ncollected dev:\n"
+    (tmp_path / "Makefile").write_text(recipe[0] + ends)
+    ended = subprocess.run(["make", "test"], cwd=tmp_path, capture_output=True, check=False)
+    assert (tmp_path / "ran").exists()
+    assert bool(ended.returncode) is bool(check or suite)
+
+
+def test_a_check_that_fails_is_not_saved_by_a_repetition_of_tests() -> None:
+    """Only tests are run again, and a repetition knows nothing of formats, types and imports."""
+    script = (ROOT / ".ci/run").read_text("utf-8")
+    assert re.search(r"^make -j 2 check collected \|\| failed=1$", script, re.MULTILINE)
+    assert re.search(r"^make suite \|\| \{$", script, re.MULTILINE)
+    assert not re.search(r"^make test\b", script, re.MULTILINE)

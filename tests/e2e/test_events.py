@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -14,6 +15,8 @@ from agent.blocks import Step
 from tests.e2e.conftest import Start
 from tests.e2e.test_api import HTTP, add_key, client_of, finished_run, get, post
 from tests.e2e.test_probes import address_of
+from tests.fakes.model import FakeModel
+from tests.fakes.model_script import answer_of
 from tests.fakes.server import until
 from tests.support.event_client import Event, Fold, follow, read_events
 from tests.support.service_process import Service, ask, bash
@@ -35,12 +38,14 @@ def text_of_run(fold: Fold) -> str:
     return "".join(text for texts in fold.live.values() for text in texts.values())
 
 
-async def test_a_message_streams_to_its_end_and_asks_no_more(start: Start) -> None:
+async def test_a_message_streams_to_its_end_and_asks_no_more(model: FakeModel, start: Start) -> None:
     service, key = await begin(start)
     async with client_of(service, key) as client:
+        deltas = Fold()
+        # What was said before a client came is a snapshot, not pieces: here it comes first, however slow all is.
+        model.script = lambda body: replace(answer_of(body, {}), held=lambda: not deltas.seen)
         _status, sent = await post(client, "/v1/threads/t/messages", {"text": slow(ms=5)})
         path = f"/v1/messages/{sent['id']}/events"
-        deltas = Fold()
         await follow(client, path, deltas, lambda fold: fold.ends)
         pieces = [event.data["delta"] for event in deltas.seen if event.name == "text"]
         assert ("".join(pieces), len(pieces) > 3) == (WORDS, True)

@@ -256,13 +256,14 @@ async def test_a_question_and_a_stop_in_react(react: Any) -> None:
     await tab.send(ask(steps=[{"calls": [ASK]}], text="thanks"))
     await tab.until("document.querySelector('#question')?.innerText === 'Which?'")
     await idle(tab)
+    reads = "performance.getEntriesByType('resource').filter((each) => each.name.endsWith('/state')).length"
+    earlier = await tab.eval(reads)
     await tab.click("#answer")
     await tab.until("[...document.querySelectorAll('.ai')].at(-1)?.innerText === 'thanks'")
     await idle(tab)
     assert await tab.count("#question") == 0
     # The SDK reads the thread again after an answer. What it reads must not come in the middle of the next run.
-    read = "performance.getEntriesByType('resource').some((each) => each.name.endsWith('/state'))"
-    await tab.until(read, what="the end of the answer")
+    await tab.until(f"{reads} > {earlier}", what="the end of the answer")
     before = await tab.text("#run")
     await tab.send(ask(text="late", delay_ms=60000))
     # The SDK stops a run whose id it knows, and forgets a stop that comes before.

@@ -181,7 +181,7 @@ async def test_a_message_is_answered_as_it_streams_and_a_reload_shows_the_same(p
     assert await tab.text("td strong") == "2"
     await tab.until("document.querySelector('.code .hljs-number')", what="colours")
     before = await tab.eval("[...document.querySelectorAll('.turn')].map((turn) => turn.innerText)")
-    await tab.eval("location.reload()")
+    await tab.reload()
     await tab.until(f"performance.getEntriesByType('navigation')[0].type === 'reload' && {DONE}")
     assert await tab.eval("[...document.querySelectorAll('.turn')].map((turn) => turn.innerText)") == before
     assert await tab.text(".threads a[aria-current]") == await tab.text(".title")

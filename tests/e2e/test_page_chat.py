@@ -142,7 +142,7 @@ async def test_refusals_are_in_the_language_of_the_reader(page: OpenPage) -> Non
         " 'Idempotency-Key': 'language'}, body: JSON.stringify({command: '/language zh'})})"
     )
     await tab.until("fetch('/page/me').then((answer) => answer.json()).then((me) => me.language === 'zh')")
-    await tab.eval("location.reload()")
+    await tab.reload()
     await tab.until("document.documentElement.lang === 'zh' && document.querySelector('#text')")
     refused = (
         "import('/page/static/api.js').then(({get}) => get('/threads/none-such').catch((problem) => problem.text))"
@@ -160,7 +160,7 @@ async def test_a_thread_is_deleted_after_a_question(page: OpenPage) -> None:
     await tab.click(".menu-list .danger")
     await tab.click("dialog .buttons .danger")
     await tab.until("document.querySelector('.hello') && document.querySelectorAll('.threads li').length === 0")
-    await tab.eval("location.reload()")
+    await tab.reload()
     await tab.until(
         "performance.getEntriesByType('navigation')[0].type === 'reload' && document.querySelector('.hello')"
     )
@@ -224,7 +224,7 @@ async def test_what_sub_agents_do_is_a_tree_live_and_after_a_reload(page: OpenPa
         ["done", "done"],
         ["done"],
     ]
-    await tab.eval("location.reload()")
+    await tab.reload()
     await tab.until(f"performance.getEntriesByType('navigation')[0].type === 'reload' && {DONE}")
     await tab.click(".steps > summary")
     again = await tab.eval(TREE)

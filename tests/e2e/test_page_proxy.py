@@ -80,5 +80,5 @@ async def test_a_browser_behind_the_proxy_is_signed_in_unasked_and_changes_with_
     await tab.until("document.querySelector('.hello')")
     assert await tab.count(".threads li") == 0
     await tab.call("Network.setExtraHTTPHeaders", headers={HEADER: ""})
-    await tab.eval("location.reload()")
+    await tab.reload()
     await tab.until("document.body.innerText.includes('does not say who you are')")

@@ -23,22 +23,22 @@ BEGUN = (
 async def test_steps_of_sub_agents_before_a_crash_are_shown_again_and_go_on(page: OpenPage, bubblewrap: None) -> None:
     service, tab = await page()
     port = address_of(service).rpartition(":")[2]
-    work = task("works", steps=[bash("echo first"), WAIT], text="worked " * 150, tok_ms=100)
+    work = task("works", steps=[bash("echo first"), WAIT], text="worked " * 150, tok_ms=200)
     await tab.send(ask(steps=[{"calls": [work]}], text="all"))
     await until(lambda: service.rows(BEGUN), what="both steps of the sub-agent")
     service.configure({"http": {"listen": f"127.0.0.1:{port}"}})
     await service.restart()
-    await tab.eval("location.reload()")
+    await tab.reload()
     await tab.until("document.querySelector('.steps .inner li.failed')", 60)
     assert service.rows("SELECT count(*) FROM transcript WHERE parent<>''") == [(0,)], "the turn goes on"
     await tab.eval(OPEN_ALL)
     waited = WAIT["calls"][0]["args"]["command"].replace("/mnt/user-data/", "")
     done = [["done", "bash: echo first"], ["failed", f"bash: {waited}"]]  # of which nobody knows what it did
     assert await tab.eval(INNER) == done
-    await tab.until(DONE, 60)
+    await tab.until(DONE, 120)
     assert await tab.eval(INNER) == done
     await service.quiet()
-    await tab.eval("location.reload()")
+    await tab.reload()
     await tab.until("document.querySelectorAll('.steps .inner li').length === 2")
     assert await tab.eval(INNER) == done, "as it is stored"
     assert service.rows("SELECT count(*) FROM run_steps") == [(0,)]

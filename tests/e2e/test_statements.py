@@ -156,8 +156,8 @@ async def test_every_statement_finds_its_rows_by_an_index(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel
 ) -> None:
     service = Traced(tmp_path, telegram, model, SETTINGS)
-    await service.start()
     try:
+        await service.start()
         await converse(service, telegram)
         seen = await service.statements()
         age(service.data / "fawn.db")

@@ -72,12 +72,13 @@ class AllPlatforms(Service):
     async def start(self) -> None:
         """Start it and wait until every channel is ready."""
         await self.spawn("run", "--config", "config.yaml")
-        for _ in range(600):
-            if await self._ready():
-                break
-            assert not self._ended(), self.log()
-        else:
-            raise AssertionError(self.log())
+        try:
+            async with asyncio.timeout(180):
+                while not await self._ready():
+                    assert not self._ended(), self.log()
+        except TimeoutError:
+            await self.kill()
+            raise AssertionError(self.log()) from None
         if isinstance(console := self.rigs.get("console"), AttachedConsoleRig):
             await console.attach(self)
 

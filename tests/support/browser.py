@@ -29,7 +29,7 @@ from tests.support.engines import need_chromium
 from tests.support.run_folder import run_folder
 
 LOOK_SECONDS, MAX_LOOK_SECONDS = 0.03, 0.1  # between two looks: each one keeps the page and a core busy
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 KEYS = {
     "Enter": (13, "\r"),
     "Escape": (27, ""),
@@ -106,6 +106,11 @@ class Tab:
         """Open an address, until it is loaded."""
         await self.call("Page.navigate", url=address)
         await self.until("document.readyState === 'complete'", what=address)
+
+    async def reload(self) -> None:
+        """Load the page again, and wait until the new document is there: a look before would see the old one."""
+        await self.eval("window.old = true; location.reload()")
+        await self.until("!window.old && document.readyState === 'complete'", what="the page that was reloaded")
 
     async def eval(self, expression: str) -> Any:
         """Return the value of an expression, which may be a promise."""

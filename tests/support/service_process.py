@@ -78,10 +78,14 @@ class Service:
         return {"telegram": {**token, **UNPACED, "access": {"open": True}}}
 
     async def start(self) -> None:
-        """Start it and wait until it listens."""
+        """Start it and wait until it listens. Where it does not, no process is left."""
         polls = self.telegram.poll_count()
         await self.spawn("run", "--config", "config.yaml")
-        await until(lambda: self.telegram.poll_count() > polls or self._ended(), what="the first getUpdates")
+        try:
+            await until(lambda: self.telegram.poll_count() > polls or self._ended(), 180, "the first getUpdates")
+        except TimeoutError:
+            await self.kill()
+            raise TimeoutError(f"no getUpdates:\n{self.log()}") from None
         assert not self._ended(), self.log()
 
     async def spawn(self, *arguments: str) -> Running:

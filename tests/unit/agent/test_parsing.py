@@ -15,6 +15,7 @@ import pytest
 from agent.parsing import child
 from agent.parsing.child import ENVIRONMENT, MAX_PROCESSES, WORKER, ParserFailed, ParserProcess
 from sandbox.system_calls import parser_program
+from tests.fakes.server import until
 from tests.support.web_server import ARTICLE
 
 HOSTILE = """
@@ -215,3 +216,22 @@ async def test_data_is_read_when_the_place_is_there() -> None:
     answers = await asyncio.gather(*(parser.run("text", read, owner=n, codec="") for n in range(6)))
     assert [about["text"] for about, _data in answers] == ["words"] * 6
     assert most <= MAX_PROCESSES
+
+
+def worker_processes() -> list[int]:
+    own = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    pids = [int(pid) for each in own for pid in each.read_text().split()]
+    return [pid for pid in pids if WORKER.name.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+@pytest.mark.slow
+async def test_a_machine_that_is_busy_for_longer_than_the_task_may_work_parses_it_all_the_same() -> None:
+    """What counts is the time of the processor: the process rests for longer than that."""
+    parsing = asyncio.create_task(ParserProcess().run("html", ARTICLE.encode(), codec="", url="https://site.test/"))
+    await until(worker_processes, what="the process")
+    [pid] = worker_processes()
+    os.kill(pid, signal.SIGSTOP)
+    await asyncio.sleep(child.TASK_SECONDS["html"] + 1)
+    os.kill(pid, signal.SIGCONT)
+    about, _data = await parsing
+    assert "412 otters" in about["text"]

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from bot.config.schema import Config
+from bot.config.shared_digest import shared_digest
 from bot.features import FEATURES
 from bot.journey import claims
 from bot.journey.inbox import extend_bundle_wait
@@ -31,7 +32,7 @@ def begin_process(execute: Execute, config: Config, store: Database) -> None:
     now = time.time()
     host = host_name(config.data_dir) if store.is_shared else ""
     state = ReplicaState.STARTING if store.is_shared else ReplicaState.SERVING
-    replica = ReplicaRow(store.me, host, ALONE, now, VERSION, config.digest, state)
+    replica = ReplicaRow(store.me, host, ALONE, now, VERSION, shared_digest(config), state)
     register(execute, replica, alone=not store.is_shared)
     record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
     release_dead(execute, config, now)

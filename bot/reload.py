@@ -15,9 +15,10 @@ from agent.models.settings import AgentConfigError
 from bot.config.document import ConfigFault
 from bot.config.loader import ConfigError, secret_texts
 from bot.config.schema import ChannelConfig, Config, LogConfig
+from bot.config.shared_digest import ABOUT_THE_FILE, shared_digest
 from bot.config.source import ConfigSource
 from bot.current import Current
-from bot.reload_elsewhere import ReloadAnswer, ReloadLetters, ReloadState, describe_elsewhere, shared_digest
+from bot.reload_elsewhere import ReloadAnswer, ReloadLetters, ReloadState, describe_elsewhere
 from bot.service.agent_builder import AgentBuilder
 from bot.service.audit_upkeep import record_config
 from bot.service.background import run_forever
@@ -48,17 +49,6 @@ BUILT_ONCE = (
     "library_switches",
     "systemd",
 )  # sections that need a restart
-ABOUT_THE_FILE = (
-    "source",
-    "file",
-    "paths",
-    "digest",
-    "variables",
-    "hints",
-    "switches",
-    "encryption_locked",
-    "places",
-)  # fields of Config that are not settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +127,7 @@ class ConfigReloader:
         outcome = await self.reload(event)
         if outcome.faults:
             return outcome
-        mine = shared_digest(self._current.config, ABOUT_THE_FILE)
+        mine = shared_digest(self._current.config)
         others = await self._letters.ask(mine)
         for each in others:
             level = logging.INFO if each.state is ReloadState.SAME else logging.WARNING
@@ -153,7 +143,7 @@ class ConfigReloader:
             log.exception("config.not_reloaded")
             return ReloadAnswer("", [type(error).__name__])
         faults = [str(fault) for fault in outcome.faults]
-        return ReloadAnswer(shared_digest(self._current.config, ABOUT_THE_FILE), faults, outcome.not_applied)
+        return ReloadAnswer(shared_digest(self._current.config), faults, outcome.not_applied)
 
     async def reload(self, event: AuditEvent) -> ReloadOutcome:
         """Read the configuration and put it into force, with `event` in the audit. During a start, wait for its end."""
@@ -189,7 +179,7 @@ class ConfigReloader:
         event = replace(event, what={**event.what, "changed": ",".join(changed)})
         await self._store.run(partial(record_config, config=config, event=event))
         if self._store.is_shared:
-            await self._store.run(partial(note_digest, id=self._store.me, digest=config.digest))
+            await self._store.run(partial(note_digest, id=self._store.me, digest=shared_digest(config)))
         if old.budgets != config.budgets:
             budgets = replace(event, kind=AuditKind.BUDGET_CHANGED, what={"budgets": digest(repr(config.budgets))})
             await self._store.run(partial(record, event=budgets))

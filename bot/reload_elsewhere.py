@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 from uuid import uuid4
 
 from agent.stored_json import Damaged, build_dataclass, raise_damaged
-from bot.config.schema import Config
 from bot.service.letters import dump_letter, load_letter
 from bot.storage import replicas
-from bot.storage.audit import digest
 from bot.storage.database import Database
 from catalogue import _
 from channels.shared.background import BackgroundTasks
@@ -23,7 +20,6 @@ from channels.shared.background import BackgroundTasks
 TOPIC = "reload"
 ANSWER_SECONDS = 30.0
 MAX_FAULTS, MAX_FAULT_CHARS = 3, 300
-OF_MACHINE = ("data_dir", "http", "log", "systemd")  # sections that differ from machine to machine
 
 
 class ReloadState(StrEnum):
@@ -111,32 +107,6 @@ class ReloadLetters:
 
     def _send(self, kind: str, to: str = "", **content: object) -> None:
         self._store.send(TOPIC, dump_letter(kind, **content), to)
-
-
-def shared_digest(config: Config, leave_out: Iterable[str]) -> str:
-    """Return a digest of the settings that processes on one database have in common, wherever their files are."""
-    names = sorted({field.name for field in fields(Config)} - {*leave_out, *OF_MACHINE})
-    text = repr([(name, _canonical(getattr(config, name))) for name in names])
-    for folder in (config.data_dir, config.file.parent if config.file else None):
-        text = text.replace(str(folder), "") if folder and folder.is_absolute() else text
-    return digest(text)
-
-
-def _canonical(value: Any) -> object:
-    """Return a value whose `repr` is the same in each process."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return type(value).__name__, [(each.name, _canonical(getattr(value, each.name))) for each in fields(value)]
-    match value:
-        case Mapping():
-            return sorted((repr(name), repr(_canonical(each))) for name, each in value.items())
-        case set() | frozenset():
-            return sorted(repr(_canonical(each)) for each in value)
-        case list() | tuple():
-            return [_canonical(each) for each in value]
-        case type():
-            return value.__qualname__
-    shown = repr(value)
-    return type(value).__qualname__ if " at 0x" in shown else shown
 
 
 def describe_elsewhere(other: ReloadElsewhere, mine: str) -> str:

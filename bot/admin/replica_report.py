@@ -40,9 +40,11 @@ def find_differences(replicas: Sequence[dict[str, Any]]) -> list[str]:
     found = []
     if len({each["version"] for each in replicas}) > 1:
         found.append(_("The services have different versions: an upgrade is under way, or was left half-way."))
-    if len({each["digest"] for each in replicas}) > 1:
-        text = _("The services began with different configurations: compare the files, then restart those that differ.")
-        found.append(text)
+    by_version: dict[str, set[str]] = {}  # another version has other settings, and so another digest
+    for each in replicas:
+        by_version.setdefault(each["version"], set()).add(each["digest"])
+    if any(len(digests) > 1 for digests in by_version.values()):
+        found.append(_("The services work with different settings: compare their files, then run `fawn reload`."))
     return found
 
 

@@ -40,7 +40,7 @@ _LOCK_RELEASE = lock_until_commit(AdvisoryLock.RELEASE)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
-    """A process. Times are in unix time, `until` by the database's clock; `digest` is that of its configuration."""
+    """A process. Times are in unix time, `until` by the database's clock; `digest` is that of its settings."""
 
     id: str
     host: str

@@ -44,8 +44,8 @@ class Replica(Service):
     def __init__(self, folder: Path, telegram: FakeTelegram, model: FakeModel, server: PostgresServer) -> None:
         folder.mkdir(exist_ok=True)
         self.server = server
-        database = {"url": server.url.format("fawn"), "replicas": True}
-        super().__init__(folder, telegram, model, SETTINGS | {"database": database})
+        self.settings = {"database": {"url": server.url.format("fawn"), "replicas": True}}
+        super().__init__(folder, telegram, model, SETTINGS | self.settings)
 
     async def start(self) -> None:
         before = self.log().count("http.listening")
@@ -199,16 +199,30 @@ async def test_the_status_names_the_services_and_where_they_differ(pair: tuple[R
     assert all(re.search(r"\(0\.1\.0\): serving, lease \d+ s, configuration [0-9a-f]{12}", line) for line in lines)
     assert "different" not in text
     assert await two.stop() == OK
-    database = {"url": one.server.url.format("fawn"), "replicas": True}
-    two.configure(SETTINGS | {"database": database, "limits": {"grace_seconds": 1}})
+    own = {"data_dir": str(two.data), "log": {"level": "debug"}, "http": {"listen": "127.0.0.2:0"}}
+    two.configure(SETTINGS | two.settings | own)
     await two.start()
-    one.change("UPDATE replicas SET version='0.1.7' WHERE host=:host", host=hosts[0])
+    assert await differences(two) == [], "what belongs to a machine may differ"
+    two.configure(SETTINGS | two.settings | own | {"limits": {"grace_seconds": 1}})
+    assert "its configuration differs (" in (await two.fawn("reload"))[1]
+    [text] = await differences(one)
+    assert "different settings" in text
+    two.configure(SETTINGS | two.settings | own)
+    assert "with the same configuration" in (await two.fawn("reload"))[1]
+    assert await differences(one) == []
+    one.change("UPDATE replicas SET version='0.1.7', digest='' WHERE host=:host", host=hosts[0])
     _code, out, _errors = await two.run("status", "--json")
     report = json.loads(out)
     assert {each["host"]: each["version"] for each in report["replicas"]} == {hosts[0]: "0.1.7", hosts[1]: "0.1.0"}
-    assert len(report["differences"]) == 2
-    assert "different versions" in report["differences"][0]
-    assert "different configurations" in report["differences"][1]
+    [text] = report["differences"]
+    assert "different versions" in text
+
+
+async def differences(service: Replica) -> list[str]:
+    """Return what `fawn status` says of differences between the services."""
+    _code, out, _errors = await service.run("status", "--json")
+    found: list[str] = json.loads(out)["differences"]
+    return found
 
 
 async def test_a_service_without_the_setting_is_refused(pair: tuple[Replica, Replica], tmp_path: Path) -> None:

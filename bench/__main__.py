@@ -51,7 +51,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
 }
 
 
-async def main(parts: list[str], full: bool, turns: int, markdown: bool) -> int:
+async def main(parts: list[str], full: bool, turns: int, replicas: int, markdown: bool) -> int:
     """Run the parts and return the number of missed goals."""
     print(f"load average before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
     rows: list[Row] = []
@@ -59,6 +59,8 @@ async def main(parts: list[str], full: bool, turns: int, markdown: bool) -> int:
         for part in parts:
             if part == "thread" and turns:
                 rows += await thread.run(outside, full, turns)
+            elif part == "kills":
+                rows += await kills.run(outside, full, replicas)
             else:
                 rows += await PARTS[part](outside, full)
     if markdown:
@@ -73,9 +75,10 @@ if __name__ == "__main__":
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"which ones of {', '.join(PARTS)} (default: all)")
     parser.add_argument("--full", action="store_true", help="the sizes of the goals")
     parser.add_argument("--turns", type=int, default=0, help="how many turns the memory row takes")
+    parser.add_argument("--replicas", type=int, default=1, help="how many services on one PostgreSQL `kills` kills")
     parser.add_argument("--markdown", action="store_true", help="the figures once more, as a table for the docs")
     given = parser.parse_args()
     if unknown := set(given.parts) - PARTS.keys():
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
-    missed = asyncio.run(main(given.parts or list(PARTS), given.full, given.turns, given.markdown))
+    missed = asyncio.run(main(given.parts or list(PARTS), given.full, given.turns, given.replicas, given.markdown))
     print(f"{missed} goals missed" if missed else "every goal met")

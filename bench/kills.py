@@ -2,8 +2,8 @@
 
 `python -m bench kills` kills it 60 times in some minutes, with `--full` a thousand times in three quarters of an hour;
 `python -m bench.kills` takes other numbers, and keeps the log. With `FAWN_TEST_DATABASE=postgresql` it does so on
-PostgreSQL, whose server restarts, and whose connections are cut; with `--replicas 3`, three services share it, and the
-time is measured until another one goes on. Prints how far it is; ctrl-C (or SIGTERM) ends it
+PostgreSQL, whose server restarts, and whose connections are cut; with `--replicas 3`, which both take, three services
+share it, and the time is measured until another one goes on. Prints how far it is; ctrl-C (or SIGTERM) ends it
 early, with the figures until then. Clock steps need a C compiler, full disks need root (for a small tmpfs): what cannot
 be done is said and left out.
 """
@@ -26,12 +26,13 @@ from pathlib import Path
 from bench.harness import Row, World, show
 from tests.support.all_platforms import AllPlatforms
 from tests.support.fleet import Fleet
-from tests.support.fleet_kills import BUDGETS, FleetFigures, FleetRun
+from tests.support.fleet_kills import BUDGETS, SOON, FleetFigures, FleetRun, share_of
 from tests.support.kills import Figures, KillRun, Plan
 from tests.support.postgres import ENGINE
 
 DISK_MB = 192
 QUICK_KILLS, FULL_KILLS = 60, 1000
+OFTEN = ("--stops", "25", "--restarts", "20", "--cuts", "12")  # pauses and the like among so few kills
 TELL = 15.0  # seconds between two lines
 SETTINGS = {
     "limits": {"attempts": 1_000_000, "flood_messages": 1_000_000, "earlier_messages": 0, "notify_seconds": 0},
@@ -107,9 +108,11 @@ class Report:
                 file.write(f"{text}\n")
 
 
-async def run(_world: World, full: bool = False) -> list[Row]:
+async def run(_world: World, full: bool = False, replicas: int = 1) -> list[Row]:
     """Run the part and compare it with the goals: nothing lost, nothing doubled."""
-    figures = await measure(parser().parse_args(["--kills", str(FULL_KILLS if full else QUICK_KILLS)]))
+    kills = FULL_KILLS if full else QUICK_KILLS
+    more = OFTEN if replicas > 1 else ()
+    figures = await kill(parser().parse_args(["--kills", str(kills), "--replicas", str(replicas), *more]))
     note = f"{figures.kills} kills, {figures.asked:,} messages, {figures.answered:,} answered"
     rows = [
         Row("messages lost by kill -9", len(figures.lost), "", goal=0, note=note),
@@ -119,8 +122,20 @@ async def run(_world: World, full: bool = False) -> list[Row]:
         Row("repeats marked as such (Telegram)", figures.repeats, ""),
         Row("services that ended by themselves", len(figures.ended), "", goal=0),
     ]
+    if isinstance(figures, FleetFigures):
+        seconds = sorted(figures.all_takeovers)
+        note = f"{len(seconds)} turns whose service was killed"
+        rows += [
+            Row("budgets that are not exact", len(figures.budget), "", goal=0),
+            Row("until another service goes on, p99", share_of(seconds, 99), "s", goal=SOON, note=note),
+        ]
     show("Kills", rows)
     return rows
+
+
+async def kill(given: argparse.Namespace) -> Figures:
+    """Kill the service, or those that share a database."""
+    return await (measure_fleet(given) if given.replicas > 1 else measure(given))
 
 
 async def measure(given: argparse.Namespace) -> Figures:
@@ -225,5 +240,5 @@ def parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     wanted = parser().parse_args()
-    done = asyncio.run(measure_fleet(wanted) if wanted.replicas > 1 else measure(wanted))
+    done = asyncio.run(kill(wanted))
     raise SystemExit(1 if done.faults else 0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 from bot.config.schema import Config
@@ -17,6 +18,7 @@ from bot.service.data_dir import host_name
 from bot.service.replicas import Replicas, exit_timer
 from bot.service.version import VERSION
 from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage.data_lock import name_lock
 from bot.storage.database import Database, Execute
 from bot.storage.jobs import release_stale_jobs
 from bot.storage.plan_holds import release_dead as release_dead_holds
@@ -32,7 +34,8 @@ def begin_process(execute: Execute, config: Config, store: Database) -> None:
     now = time.time()
     host = host_name(config.data_dir) if store.is_shared else ""
     state = ReplicaState.STARTING if store.is_shared else ReplicaState.SERVING
-    replica = ReplicaRow(store.me, host, ALONE, now, VERSION, shared_digest(config), state)
+    lock = name_lock(config.data_dir) if store.is_shared else ""
+    replica = ReplicaRow(store.me, host, ALONE, now, VERSION, shared_digest(config), state, lock)
     register(execute, replica, alone=not store.is_shared)
     record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
     release_dead(execute, config, now)
@@ -60,9 +63,12 @@ async def keep_lease(store: Database, config: Config, stack: AsyncExitStack, los
     if not store.is_shared:
         return
 
+    loop = asyncio.get_running_loop()
+
     def end() -> None:
-        exit_timer(LEASE_LOST).start()
-        lost(LEASE_LOST)
+        exit_timer(LEASE_LOST).start()  # also where the loop is held
+        with suppress(RuntimeError):  # it was closed
+            loop.call_soon_threadsafe(lost, LEASE_LOST)
 
     await stack.enter_async_context(Replicas(store, partial(_release_now, config=config), end, share_accounts).kept())
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FOLLOW_SECONDS = 5.0  # between two looks for languages that were chosen at other processes
-AWAY_SECONDS = 2.0  # between two tries to reach a database
+AWAY_SECONDS = 0.5  # between two tries to reach a database
 
 
 async def open_database(

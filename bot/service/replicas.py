@@ -7,20 +7,24 @@ could not renew the lease for two thirds of it, whatever the database does meanw
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
+from bot.service.lease_thread import STUCK_SECONDS, LeaseThread
 from bot.storage import replicas
 from bot.storage.database import Database, Execute, StorageError
-from bot.storage.replicas import LEASE_SECONDS, RENEW_SECONDS, SURE_SECONDS
+from bot.storage.replicas import LEASE_SECONDS, SURE_SECONDS
+from bot.storage.wake_ups import Written
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0  # between looks for dead processes, and between tries to renew
+LOOK_SECONDS = 1.0  # between looks for dead processes
+CLOSE_SECONDS = 2.0  # that the end waits for the thread of the lease
 
 
 def exit_timer(code: int) -> threading.Timer:
@@ -33,8 +37,8 @@ def exit_timer(code: int) -> threading.Timer:
 class Replicas:
     """The lease of this process among those that share the database. `lost` is called once, when it is over.
 
-    `release` releases what dead processes held, in the transaction that removes them. `count` gets the number of living
-    processes, with each renewal.
+    It is called on the thread of the lease, which nothing holds up. `release` releases what dead processes held, in the
+    transaction that removes them. `count` gets the number of living processes, with each renewal.
     """
 
     def __init__(
@@ -43,82 +47,66 @@ class Replicas:
         release: Callable[[Execute], object],
         lost: Callable[[], None],
         count: Callable[[int], None] = lambda _processes: None,
+        stuck_seconds: float = STUCK_SECONDS,
     ) -> None:
         self.me = store.me
-        self._count = count
-        self._store, self._release, self._lost = store, release, lost
-        self._renewed = time.monotonic()
-        self._is_lost = False
-        self._watching: asyncio.TimerHandle
+        self._store, self._release = store, release
+        self._loop = asyncio.get_running_loop()
+        self._has_predecessors = True
+        self._lease = LeaseThread(
+            store.lease_session(), lambda _why: lost(), lambda living: self._call(count, living), stuck_seconds
+        )
 
     @property
     def is_sure(self) -> bool:
-        """Whether no other process can have taken over what this one holds, by a clock that goes on in a pause."""
-        return not self._is_lost and time.monotonic() < self._renewed + SURE_SECONDS
+        """Whether no other process can have taken over what this one holds."""
+        return self._lease.is_sure
+
+    def _call(self, function: Callable[[int], None], value: Any) -> None:
+        """Call a function on the loop, from another thread."""
+        with contextlib.suppress(RuntimeError):  # it was closed
+            self._loop.call_soon_threadsafe(function, value)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
         """Keep the lease in this context; at its end, release everything at once."""
-        tasks = [asyncio.create_task(each, name="lease") for each in (self._renew(), self._bury())]
-        self._watch()
+        self._lease.start()
+        burying = asyncio.create_task(self._bury(), name="bury")
         self._store.lease = self
         try:
             yield
         finally:
-            self._watching.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            if self.is_sure:
+            burying.cancel()
+            await asyncio.wait([burying])
+            was_sure = self.is_sure
+            await asyncio.to_thread(self._lease.stop, CLOSE_SECONDS)
+            if was_sure:
                 self._store.lease = None
                 await self._leave()
 
-    async def _renew(self) -> None:
-        while not self._is_lost:
-            began = time.monotonic()
-            try:
-                if living := await self._store.run(self._extend, durable=False, first=True):
-                    self._renewed = began
-                    self._count(living)
-                    await asyncio.sleep(RENEW_SECONDS)
-                    continue
-                self._lose("it was not renewed in time")
-            except StorageError as error:
-                log.warning("replica.not_renewed reason=%s", error)
-            await asyncio.sleep(LOOK_SECONDS)
-
-    def _extend(self, execute: Execute) -> int:
-        """Extend the lease. Returns how many processes have one; 0: this one has none any more."""
-        return replicas.count_living(execute) if replicas.renew(execute, self.me) else 0
-
-    def _watch(self) -> None:
-        """Give up by this machine's clock, whatever the database does."""
-        left = self._renewed + SURE_SECONDS - time.monotonic()
-        if left <= 0:
-            self._lose("the database could not be reached")
-        else:
-            self._watching = asyncio.get_running_loop().call_later(left, self._watch)
-
     async def _bury(self) -> None:
         """Release what dead processes held."""
+        wake = self._store.listen(Written.LEASE)
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            wake.clear()
             try:
                 if dead := await self._store.run(self._release_dead, durable=False):
                     log.warning("replica.dead ids=%s", ",".join(dead))
+                self._lease.note_work()
             except StorageError as error:
                 log.warning("replica.not_released reason=%s", error)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await wake.wait()
 
     def _release_dead(self, execute: Execute) -> list[str]:
-        if dead := replicas.forget_dead(execute):
+        dead = replicas.forget_dead(execute)
+        if self._has_predecessors:
+            earlier, self._has_predecessors = replicas.forget_predecessors(execute, self.me)
+            dead += earlier
+        if dead:
             self._release(execute)
         return dead
-
-    def _lose(self, why: str) -> None:
-        if not self._is_lost:
-            self._is_lost = True
-            log.critical("replica.lease_lost reason=%s", why)
-            self._lost()
 
     async def _leave(self) -> None:
         def leave(execute: Execute) -> None:

@@ -18,6 +18,7 @@ from typing import Self
 from catalogue import N_, LocalizedError
 
 IN_USE, SERVICE, WAITING = 0, 1, 2  # bytes; a service of 0.1.0's first days locks the whole file
+BOOT = Path("/proc/sys/kernel/random/boot_id")  # of the kernel: containers have that of their machine
 POLL_SECONDS = 0.05
 PROBE_SECONDS = 0.2  # for which the look of another process may hold a byte
 COMMAND_SECONDS = 60.0  # for which a service waits for a command; systemd gives a start 90 (TimeoutStartSec)
@@ -112,6 +113,18 @@ class ServiceLock(_Lock):
         if not _lock_soon(self._fd, IN_USE, self._seconds):
             raise DataDirBusy(self._seconds)
         fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, WAITING)
+
+
+def name_lock(data_dir: Path) -> str:
+    """Return what names this lock among all that there are: the running kernel and its file. "": it is not known.
+
+    Who has it knows that the process is dead that had the lock of this name before.
+    """
+    try:
+        found = (data_dir / "lock").stat()
+        return f"{BOOT.read_text('ascii').strip()}:{found.st_dev}:{found.st_ino}"
+    except OSError:  # another system has no such file
+        return ""
 
 
 def is_held(data_dir: Path) -> bool:

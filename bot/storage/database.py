@@ -104,6 +104,15 @@ class Lease(Protocol):
         """Whether no other process can have taken over what this one holds."""
 
 
+class LeaseSession(Protocol):
+    """A connection that renews the lease of this process and does nothing else, on any event loop."""
+
+    async def renew(self) -> int:
+        """Return how many processes have a lease; 0: this one has none any more. Raises StorageError."""
+
+    async def close(self) -> None: ...
+
+
 class BatchRunner(Protocol):
     """The connection to a database: `commit` runs the present batch in one transaction."""
 
@@ -183,6 +192,10 @@ class Database:
     def follow(self, follower: Callable[[Collection[Mark]], None]) -> None:
         """Call `follower` on the loop's thread with what marks each commit: kinds of rows, and what they are named."""
         self._followers.append(follower)
+
+    def lease_session(self) -> LeaseSession:
+        """Return what renews the lease of this process, where others share the database."""
+        raise NotImplementedError
 
     def send(self, topic: str, text: str, to: str = "") -> None:
         """Tell another process something soon, or ("") all others. A process that works alone has none."""

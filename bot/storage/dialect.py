@@ -41,6 +41,7 @@ class AdvisoryLock(IntEnum):
     COPY = 1178686323  # shared by copies, which read one moment; who overwrites what was deleted has it alone
     QUEUE = 1178686324  # one at a time looks who has to wait
     SCHEMA = 1178686325  # a session that makes or upgrades the tables, where others may do the same
+    PROCESS = 1178686326  # with a second number, shared by the sessions that work for one process
 
 
 def lock_until_commit(lock: AdvisoryLock) -> str:

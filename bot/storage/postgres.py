@@ -37,12 +37,14 @@ from bot.storage.database import (
 )
 from bot.storage.dialect import APPEND_LATER
 from bot.storage.migrate import DatabaseFault
+from bot.storage.postgres_lease import PostgresLease
 from bot.storage.postgres_schema import MARK, prepare_schema
 from bot.storage.postgres_session import (
     COPY_LOCK,
     FENCE,
     LOST_SECONDS,
     OWNER_LOCK,
+    PROCESS_LOCK,
     SCHEMA_LOCK,
     NamedRow,
     Target,
@@ -138,6 +140,10 @@ class PostgresDatabase(Database):
         if any(kind is Written.LEASE for kind, _name in marks):
             self.wake_all()
 
+    def lease_session(self) -> PostgresLease:
+        """Return what renews the lease of this process."""
+        return PostgresLease(self._server.itself, self.me)
+
     def send(self, topic: str, text: str, to: str = "") -> None:
         """Tell another process something soon, or ("") all others. It may be lost."""
         if self._wake_ups:
@@ -157,7 +163,10 @@ class PostgresDatabase(Database):
                 self._waking.cancel()
 
     async def _connect(self) -> BatchRunner:
-        return await PostgresConnection.open(self._server, lambda: self._batch, lambda: self.me if self.lease else "")
+        me = self.me if self.is_shared else ""
+        return await PostgresConnection.open(
+            self._server, lambda: self._batch, lambda: self.me if self.lease else "", process=me
+        )
 
     async def _commit(self, batch: Batch) -> None:
         """Commit a batch: again and again for some seconds, if the connection is lost before anything is kept."""
@@ -278,7 +287,7 @@ class PostgresConnection:
         lock_seconds: float,
         leased: Callable[[], str] = str,
         *,
-        shared: bool = False,
+        process: str = "",
     ) -> None:
         self._next_batch = next_batch
         self._leased = leased  # the process whose lease each commit needs; "" where none does
@@ -288,24 +297,26 @@ class PostgresConnection:
         self._later = LaterRows(self._append)
         self._written: set[Mark] = set()  # by the present transaction
         self._begin = f"BEGIN; SET LOCAL lock_timeout={lock_seconds * 1000:.0f}"
-        if shared:  # a process that was paused holds no row for longer than this
+        if process:  # a process that was paused holds no row for longer than this
             self._begin += f"; SET LOCAL idle_in_transaction_session_timeout={PAUSED_SECONDS * 1000:.0f}"
         if self._keeper:
             self._begin += f"; SELECT pg_advisory_xact_lock_shared({FENCE})"
+            if process:  # until its last transaction has ended (`replicas.forget_predecessors`)
+                self._begin += f", pg_advisory_xact_lock_shared({PROCESS_LOCK}, hashtext('{process}'))"
         self._connection.add_notice_handler(self._take_notice)
 
     @classmethod
     async def open(
-        cls, server: DatabaseServer, next_batch: Callable[[], Batch], leased: Callable[[], str] = str
+        cls, server: DatabaseServer, next_batch: Callable[[], Batch], leased: Callable[[], str] = str, process: str = ""
     ) -> BatchRunner:
-        """Connect, and prepare the schema. Raises as `PostgresDatabase`."""
+        """Connect, and prepare the schema. `process`: where others share it. Raises as `PostgresDatabase`."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="database")
         try:
-            sessions = await asyncio.get_running_loop().run_in_executor(thread, _open, server)
+            sessions = await asyncio.get_running_loop().run_in_executor(thread, _open, server, process)
         except BaseException:
             thread.shutdown(wait=False)
             raise
-        return _OnThread(cls(next_batch, sessions, server.lock_seconds, leased, shared=server.shared), thread)
+        return _OnThread(cls(next_batch, sessions, server.lock_seconds, leased, process=process), thread)
 
     def commit(self) -> None:
         """Run the batch in one transaction, again where it and another process waited for each other.
@@ -443,7 +454,7 @@ def _prepare(session: psycopg.Connection[NamedRow], server: DatabaseServer) -> N
         session.execute(f"SELECT pg_advisory_unlock({SCHEMA_LOCK})")
 
 
-def _open(server: DatabaseServer) -> Sessions:
+def _open(server: DatabaseServer, process: str) -> Sessions:
     connection = connect(server.target)
     keeper = None
     try:
@@ -452,10 +463,17 @@ def _open(server: DatabaseServer) -> Sessions:
         else:
             check_direct(connection)
         own_database(keeper or connection, server.owner_seconds, shared=server.shared)
+        if process:
+            lock = f"SELECT pg_advisory_lock_shared({PROCESS_LOCK}, hashtext(%s))"
+            (keeper or connection).execute(lock, (process,))
         _prepare(keeper or connection, server)
     except BaseException as error:
-        for each in filter(None, (connection, keeper)):
+        sessions = [*filter(None, (connection, keeper))]
+        is_lost = any(each.closed for each in sessions)  # cut off in the middle, which is no refusal
+        for each in sessions:
             each.close()
+        if is_lost and isinstance(error, psycopg.Error | StorageError):
+            raise DatabaseAway(str(error).strip()) from error
         if isinstance(error, psycopg.Error):
             raise StorageError(str(error).strip()) from error
         raise

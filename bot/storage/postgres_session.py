@@ -25,6 +25,7 @@ from catalogue import N_
 
 OWNER_LOCK, FENCE = int(AdvisoryLock.OWNER), int(AdvisoryLock.FENCE)
 COPY_LOCK, SCHEMA_LOCK = int(AdvisoryLock.COPY), int(AdvisoryLock.SCHEMA)
+PROCESS_LOCK = int(AdvisoryLock.PROCESS)
 LOST_SECONDS = 15  # after which a connection counts as lost whose other end is silent
 STATEMENT_ERRORS = (
     psycopg.IntegrityError,

@@ -21,6 +21,7 @@ from catalogue import N_
 LEASE_SECONDS = 12.0  # with a look each second, another process takes over within 15
 RENEW_SECONDS = LEASE_SECONDS / 4
 SURE_SECONDS = LEASE_SECONDS * 2 / 3  # since the last renewal began: then a process stops by itself
+FRESH_SECONDS = RENEW_SECONDS + 2.0  # since the last renewal: so long others leave it what its files belong to
 ALONE = 1e12  # the end of a lease that has none
 LIVING = f"(SELECT id FROM replicas WHERE until>={NOW})"
 DEAD_OWNER = f"owner IS NOT NULL AND owner NOT IN {LIVING}"
@@ -29,18 +30,25 @@ DEAD_OR_NO_OWNER = f"coalesce(owner, '') NOT IN {LIVING}"  # of a row whose stat
 LEFT = f"coalesce((SELECT until-{NOW} FROM replicas WHERE id=:id), 0)"  # seconds of the lease of a process
 
 HOST = "coalesce((SELECT host FROM replicas WHERE id=:owner), '')"  # of the process `owner`
-LIVES_ELSEWHERE = (  # whose files another process has, which serves: one that begins or ends would have them wait
-    f"host<>'' AND host<>{HOST}"
-    f" AND host IN (SELECT host FROM replicas WHERE until>={NOW} AND state='{ReplicaState.SERVING}')"
+# Whose files another process has, which serves: one that begins or ends would have them wait, and one that has not
+# renewed its lease lately may be dead.
+LIVES_ELSEWHERE = (
+    f"host<>'' AND host<>{HOST} AND host IN (SELECT host FROM replicas"
+    f" WHERE until>={NOW}+{LEASE_SECONDS - FRESH_SECONDS} AND state='{ReplicaState.SERVING}')"
 )
 
 _GOES_ON = f"state<>'{ReplicaState.STOPPING}'"
 _LOCK_RELEASE = lock_until_commit(AdvisoryLock.RELEASE)
+_PROCESS_LOCK = int(AdvisoryLock.PROCESS)
+_HAS_NO_SESSION = f"SELECT pg_try_advisory_xact_lock({_PROCESS_LOCK}, hashtext(:id)) AS so"
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
-    """A process. Times are in unix time, `until` by the database's clock; `digest` is that of its settings."""
+    """A process. Times are in unix time, `until` by the database's clock; `digest` is that of its settings.
+
+    `data_lock` names the lock on its data_dir, which one process at a time has; "" where that is not known.
+    """
 
     id: str
     host: str
@@ -49,6 +57,7 @@ class ReplicaRow:
     version: str
     digest: str
     state: str = ReplicaState.SERVING
+    data_lock: str = ""
 
 
 class OtherVersions(DatabaseFault):
@@ -84,10 +93,16 @@ def register(execute: Execute, replica: ReplicaRow, *, alone: bool) -> None:
         renew(execute, replica.id, begin=True)
 
 
-def renew(execute: Execute, id: str, *, begin: bool = False) -> bool:
-    """Extend the lease of a process. False: it has ended, and others may have what it held."""
-    sql = f"UPDATE replicas SET until={NOW}+{LEASE_SECONDS} WHERE id=:id AND (until>={NOW} OR :begin=1) RETURNING id"
-    return bool(execute(sql, {"id": id, "begin": int(begin)}))
+RENEW = (
+    f"UPDATE replicas SET until={NOW}+{LEASE_SECONDS} WHERE id=:id AND (until>={NOW} OR :begin=1)"
+    f" RETURNING (SELECT count(*) FROM replicas WHERE until>={NOW}) AS living"
+)
+
+
+def renew(execute: Execute, id: str, *, begin: bool = False) -> int:
+    """Extend the lease of a process. Returns how many have one; 0: its own has ended, others may have what it held."""
+    rows = execute(RENEW, {"id": id, "begin": int(begin)})
+    return int(rows[0]["living"]) if rows else 0
 
 
 def enter(execute: Execute, id: str, state: ReplicaState) -> None:
@@ -123,11 +138,6 @@ def note_digest(execute: Execute, id: str, digest: str) -> None:
     execute("UPDATE replicas SET digest=:digest WHERE id=:id", {"id": id, "digest": digest})
 
 
-def count_living(execute: Execute) -> int:
-    """Return how many processes have a lease."""
-    return int(execute(f"SELECT count(*) AS n FROM replicas WHERE until>={NOW}", {})[0]["n"])
-
-
 def forget_dead(execute: Execute) -> list[str]:
     """Remove the processes whose lease has ended and return them. None of two callers at once has the same one.
 
@@ -139,3 +149,23 @@ def forget_dead(execute: Execute) -> list[str]:
     for row in dead:
         leave(execute, row["id"])
     return [str(row["id"]) for row in dead]
+
+
+def forget_predecessors(execute: Execute, id: str) -> tuple[list[str], bool]:
+    """Remove the processes that had the lock on data_dir before the process `id`, which has it now and serves.
+
+    They are dead, however long their leases last. One whose last transaction has not ended yet is left. Returns those
+    that were removed, whose things the caller releases in the same transaction, and whether it is to be asked again.
+    """
+    sql = (
+        "SELECT id, (SELECT state FROM replicas WHERE id=:id) AS state FROM replicas WHERE id<>:id AND data_lock<>''"
+        f" AND data_lock=(SELECT data_lock FROM replicas WHERE id=:id){SKIP_LOCKED}"
+    )
+    found = execute(sql, {"id": id})
+    if not found or found[0]["state"] != ReplicaState.SERVING:  # before, others would take what waits for its files
+        return [], bool(found)
+    execute(_LOCK_RELEASE, {})
+    dead = [str(row["id"]) for row in found if execute(_HAS_NO_SESSION, {"id": row["id"]})[0]["so"]]
+    for each in dead:
+        leave(execute, each)
+    return dead, len(dead) < len(found)

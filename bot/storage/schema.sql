@@ -874,6 +874,7 @@ CREATE TABLE replicas (
     version TEXT NOT NULL,
     digest TEXT NOT NULL,
     state TEXT DEFAULT 'serving' NOT NULL,
+    data_lock TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id)
 );
 
@@ -917,5 +918,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0124');
+INSERT INTO alembic_version VALUES ('0126');
 COMMIT;

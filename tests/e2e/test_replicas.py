@@ -53,6 +53,11 @@ class Replica(Service):
         await until(lambda: self.log().count("http.listening") > before or self._ended(), 60, "the listener")
         assert not self._ended(), self.log()
 
+    @property
+    def host(self) -> str:
+        """Its name among those that share the database."""
+        return (self.data / "host").read_text("ascii").strip()
+
     def change(self, sql: str, **values: Any) -> None:
         from bot.storage.postgres_session import connect, execute_on
 
@@ -109,6 +114,21 @@ async def test_a_turn_of_a_killed_service_is_taken_over(pair: tuple[Replica, Rep
     await until(lambda: two.rows("SELECT 1 FROM runs WHERE attempt=2"), what="the next attempt")
     assert "forty-two" in await answer_at(two, key, message)
     assert "replica.dead" in two.log()
+
+
+async def test_a_killed_service_that_starts_again_goes_on_with_its_own_turn_at_once(
+    pair: tuple[Replica, Replica],
+) -> None:
+    """Whatever is left of the lease that it had before. The other one does not take it: the files are here."""
+    one, two = pair
+    key, message = await begin(one, ask(word="forty-two-", tokens=100, tok_ms=50))
+    await one.kill()
+    two.change("UPDATE replicas SET until=until+1000 WHERE host=:host", host=one.host)
+    await one.start()
+    assert "forty-two" in await answer_at(one, key, message)
+    assert two.rows("SELECT attempt FROM runs") == [(2,)]
+    assert two.rows("SELECT host FROM conversations WHERE thread LIKE '%/t'") == [(one.host,)]
+    assert "replica.dead" in one.log()
 
 
 async def test_a_paused_service_writes_nothing_when_it_wakes_up_and_ends(pair: tuple[Replica, Replica]) -> None:

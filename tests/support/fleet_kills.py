@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 
 from bot.registration import LEASE_LOST
 from bot.storage.database import StorageError
+from bot.storage.runs import SUSPICIOUS_INTERRUPTIONS
 from tests.support.fleet import Fleet, Replica
 from tests.support.kills import MARKED, PROGRESS, Figures, KillRun, Plan
 
@@ -39,10 +40,16 @@ class FleetFigures(Figures):
     takeovers: list[float] = field(default_factory=list)  # seconds
     again: list[float] = field(default_factory=list)  # likewise, where its next service was killed, too
     disturbed: list[float] = field(default_factory=list)  # likewise, where the database was restarted meanwhile
+    suspects: list[float] = field(default_factory=list)  # likewise, where two deaths interrupted it: it is tried alone
     late_takeovers: list[str] = field(default_factory=list)  # which, to be found in the logs
     leases: int = 0  # services that ended because their lease was over
     calls: int = 0  # of the model, as it counts them
     cut_off: int = 0  # of these, whose tokens nobody read: they count with their input
+
+    @property
+    def all_takeovers(self) -> list[float]:
+        """Return how long each took."""
+        return self.takeovers + self.again + self.disturbed + self.suspects
 
     def table(self) -> str:
         """Return the figures as a table."""
@@ -64,6 +71,8 @@ class FleetFigures(Figures):
             ("taken over after a kill", times(self.takeovers)),
             ("… where the service that began again with its files was killed or paused", times(self.again)),
             ("… while the database was restarted", times(self.disturbed)),
+            ("… of a run that two deaths interrupted, which is tried alone", times(self.suspects)),
+            ("… in all", times(self.all_takeovers)),
             ("from a message to its answer", times(self.waits)),
         ]
         width = max(len(name) for name, _ in rows)
@@ -76,12 +85,17 @@ def utc() -> str:
     return datetime.now(UTC).strftime("%H:%M:%S")
 
 
+def share_of(ordered: Sequence[float], share: int) -> float:
+    """Return what so many of a hundred do not exceed; 0 of none."""
+    return ordered[min(len(ordered) - 1, len(ordered) * share // 100)] if ordered else 0.0
+
+
 def times(seconds: Sequence[float]) -> str:
     """Return how long something took."""
     if not seconds:
         return "never"
     ordered = sorted(seconds)
-    p50, p99 = (ordered[min(len(ordered) - 1, len(ordered) * share // 100)] for share in (50, 99))
+    p50, p99 = share_of(ordered, 50), share_of(ordered, 99)
     return f"{len(ordered)} times: p50 {p50:.1f} s, p99 {p99:.1f} s, max {ordered[-1]:.1f} s"
 
 
@@ -93,6 +107,7 @@ class Life:
     ready: bool = False
     killed: bool = False
     paused: bool = False
+    pauses: int = 0  # so far
     losses: int = 0  # of its lease, so far
 
 
@@ -185,6 +200,7 @@ class FleetRun(KillRun):
         """Pause one, as a suspended laptop or a migrated virtual machine does."""
         process = life.replica.process
         assert process
+        life.pauses += 1
         self._note_again(life)
         process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(self._plan.stop_seconds)
@@ -200,11 +216,11 @@ class FleetRun(KillRun):
                 self._note_own_end(life, code)
             life.ready = False
             await asyncio.sleep(self._dice.uniform(*self._plan.down))
-            life.killed = False
+            life.killed, pauses = False, life.pauses
             try:
                 await life.replica.start()
             except AssertionError:
-                if life.replica.runs:
+                if life.replica.runs and life.pauses == pauses:  # a start that is paused takes longer
                     self.figures.strange.append(f"a start that was not ready in time: {life.replica.log()[-600:]}")
             life.ready = life.replica.runs
 
@@ -235,6 +251,7 @@ class FleetRun(KillRun):
                     figures = self.figures
                     kept = figures.again if held.again else figures.takeovers
                     kept = figures.disturbed if self._restarted > held.killed else kept
+                    kept = figures.suspects if held.attempt >= SUSPICIOUS_INTERRUPTIONS else kept
                     kept.append(seconds := time.monotonic() - held.killed)
                     if seconds > SOON and kept is figures.takeovers:
                         figures.late_takeovers.append(f"run {run} of host {held.host}: {seconds:.1f} s, {utc()}")

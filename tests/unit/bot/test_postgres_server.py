@@ -29,6 +29,7 @@ from bot.config.schema import Config
 from bot.startup import open_database
 from bot.storage import audit
 from bot.storage.database import DatabaseAway, Execute, Mark, StorageError
+from bot.storage.dialect import AdvisoryLock
 from bot.storage.migrate import VERSIONS_DIR, DatabaseFault, NewerSchema, head_revision
 from bot.storage.outbox import enqueue_notice
 from bot.storage.wake_ups import Written
@@ -191,6 +192,29 @@ async def test_a_server_that_restarts_is_waited_for() -> None:
             server.stop()
             with pytest.raises(StorageError):
                 threads(execute)
+
+
+@pytest.mark.parametrize(
+    ("statement", "waits_for"),
+    [(f"SELECT pg_advisory_lock({AdvisoryLock.SCHEMA})", "advisory"), ("LOCK TABLE alembic_version", "relation")],
+    ids=["lock", "tables"],
+)
+async def test_a_start_that_is_cut_off_has_not_been_refused(url: str, statement: str, waits_for: str) -> None:
+    """As where the server restarts right after it was reached: the start is tried again."""
+    from bot.storage.postgres_session import connect
+
+    cut = (
+        "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted AND locktype=%s"
+        " AND database=(SELECT oid FROM pg_database WHERE datname=current_database())"
+    )
+    with closing(connect(url)) as holder, closing(connect(url)) as cutter:
+        holder.execute("BEGIN")
+        holder.execute(statement)
+        store = opened(url, shared=True)
+        starting = asyncio.create_task(store.__aenter__())
+        await until(lambda: cutter.execute(cut, (waits_for,)).fetchall(), 20, "a start that waits")
+        with pytest.raises(DatabaseAway):
+            await starting
 
 
 async def test_a_server_that_is_away_is_told_from_one_that_refuses(url: str) -> None:

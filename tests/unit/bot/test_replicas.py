@@ -19,7 +19,7 @@ from bot.storage.data_lock import DatabaseInUse
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.dialect import NOW
 from bot.storage.outbox import Holder
-from bot.storage.replicas import LEASE_SECONDS, SURE_SECONDS
+from bot.storage.replicas import FRESH_SECONDS, LEASE_SECONDS, SURE_SECONDS
 from bot.storage.states import OutboxState, ReplicaState, RunState
 from bot.storage.usage import Payer, PricedCall
 from bot.storage.wake_ups import Written
@@ -157,10 +157,25 @@ async def test_a_conversation_stays_where_its_files_are_while_that_process_lives
     looks = [
         partial(conversations.claimable_conversations, owner=each.me, now=9.0, latest=99.0, limit=5) for each in pair
     ]
+    await one.run(partial(replicas.renew, id=one.me))
     assert [len(await one.run(look)) for look in looks] == [1, 0]
     assert await two.run(partial(conversations.earliest_claimable, owner=two.me)) is None
     await die(two, one)
     assert [len(await two.run(look)) for look in looks] == [1, 1]
+
+
+async def test_a_conversation_does_not_wait_for_a_process_that_has_not_renewed_its_lease_lately(
+    pair: tuple[Database, Database],
+) -> None:
+    """It may be dead: what waits for its files would wait for the end of its lease."""
+    one, two = pair
+    await one.run(partial(hold_everything, owner=one.me))
+    await one.run(lambda execute: execute("UPDATE conversations SET owner=NULL", {}))
+    sql = f"UPDATE replicas SET until={NOW}+:left WHERE id=:id"  # noqa: S608 — a constant
+    await two.run(lambda execute: execute(sql, {"left": LEASE_SECONDS - FRESH_SECONDS - 0.1, "id": one.me}))
+    look = partial(conversations.claimable_conversations, owner=two.me, now=9.0, latest=99.0, limit=5)
+    assert len(await two.run(look)) == 1
+    assert one.me in [each.id for each in await two.run(replicas.living)]
 
 
 @pytest.mark.parametrize("state", [ReplicaState.STARTING, ReplicaState.STOPPING])

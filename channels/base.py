@@ -150,6 +150,12 @@ class SentMessages(Protocol):
 
     async def unsent(self, index: int) -> None: ...
 
+    async def found_deleted(self, index: int) -> None:
+        """Record that somebody else deleted a message: the platform may tell it later, and then still names this reply.
+
+        Await it before the post that takes the message's place.
+        """
+
     async def record_questions(self, questions: Mapping[int, str]) -> None:
         """Record the ids of the questions that messages show, so that a reply to such a message answers it."""
 

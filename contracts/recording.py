@@ -40,6 +40,7 @@ class Rows(dict[int, str | None]):
         self.posts = dict.fromkeys(rows, 1)
         self.handles: dict[int, str] = {}
         self.questions: dict[int, str] = {}
+        self.deleted: list[str] = []  # messages that were found deleted
 
 
 class Memory:
@@ -89,6 +90,9 @@ class Memory:
         self.rows.posts[index] -= 1
         if not self.rows.posts[index]:
             del self.rows[index]
+
+    async def found_deleted(self, index: int) -> None:
+        self.rows.deleted.append(self.rows[index] or "")
 
     async def record_questions(self, questions: Mapping[int, str]) -> None:
         self.rows.questions = dict(questions)

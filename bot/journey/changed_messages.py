@@ -74,7 +74,7 @@ def _record(execute: Execute, event: Message, what: dict[str, int]) -> None:
 
 
 def _run_of_answer(execute: Execute, event: Message) -> int | None:
-    """Return the open run whose reply begins with this message. (The channel itself deletes later parts only.)"""
+    """Return the open run whose reply begins or began with this message. (The channel itself deletes later parts.)"""
     for thread in sent_messages.threads_of_message(execute, event.id):
         if (thread.channel, thread.workspace) == (event.thread.channel, event.thread.workspace):
             run = sent_messages.run_of_message(execute, thread, event.id, begins=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from agent.messages import ReplyHandle, Thread
 from bot.storage.database import Execute, WorkRunner
 from bot.storage.rows import insert_row
 from channels.base import SentMessage
 
+# Parts below 0 are earlier messages of part 0: a person deleted them, and another one took their place.
+#
 # A channel may store "id/handle", where the handle is what it needs to edit the message; events have only the id, or
 # "/handle".
 _HAS_ID = (
@@ -86,6 +89,18 @@ class StoredSentMessages:
         values = {"reply": self.key, "part": index}
         await self._store.run(lambda execute: execute("DELETE FROM posts WHERE reply=:reply AND part=:part", values))
 
+    async def found_deleted(self, index: int) -> None:
+        """Keep the id of the first message, whose deletion by a person ends the turn. (The channel itself deletes later
+        parts.)"""
+        known = self._known.get(index)
+        if index == 0 and known and known.id:
+            await self._store.run(partial(self._keep_earlier, message_id=known.id))
+
+    def _keep_earlier(self, execute: Execute, message_id: str) -> None:
+        [row] = execute("SELECT min(part) AS lowest FROM posts WHERE reply=:reply", {"reply": self.key})
+        part = min(row["lowest"] or 0, 0) - 1
+        self._insert(execute, SentMessage(part, message_id))
+
     async def record_questions(self, questions: Mapping[int, str]) -> None:
         """Record which messages show which question."""
         sql = "UPDATE posts SET question=:question WHERE reply=:reply AND part=:part"
@@ -122,7 +137,8 @@ def is_of_run(key: str) -> bool:
 
 def known_messages(execute: Execute, key: str) -> list[SentMessage]:
     """Return the stored messages of a reply. Where the outcome of a post is unknown, `message_id` is its handle."""
-    rows = execute("SELECT part, message_id, sent, posts FROM posts WHERE reply=:key ORDER BY part", {"key": key})
+    sql = "SELECT part, message_id, sent, posts FROM posts WHERE reply=:key AND part>=0 ORDER BY part"
+    rows = execute(sql, {"key": key})
     return [
         SentMessage(row["part"], row["message_id"], row["posts"])
         if row["sent"]
@@ -153,7 +169,7 @@ def conversation_of_message(execute: Execute, thread: Thread, message_id: str) -
 
 def reply_of_message(execute: Execute, thread: Thread, message_id: str) -> tuple[str, int] | None:
     """Return the key of the reply that a message of the bot belongs to, and which part it is; None for another one."""
-    sql = f"SELECT reply, part FROM posts WHERE thread=:thread AND {_HAS_ID} AND sent=1 LIMIT 1"
+    sql = f"SELECT reply, part FROM posts WHERE thread=:thread AND {_HAS_ID} AND sent=1 AND part>=0 LIMIT 1"
     rows = execute(sql, {"thread": str(thread), "id": message_id})
     return (str(rows[0]["reply"]), int(rows[0]["part"])) if rows else None
 
@@ -164,10 +180,10 @@ def forget_post(execute: Execute, reply: str, part: int) -> None:
 
 
 def run_of_message(execute: Execute, thread: Thread, message_id: str, *, begins: bool = False) -> int | None:
-    """Return the run whose reply a message of the bot belongs to, or only begins with; None for another message."""
+    """Return the run whose reply a message of the bot belongs to, or only begins or began with; None for another."""
     sql = f"""
         SELECT reply FROM posts
-        WHERE thread=:thread AND {_HAS_ID} AND reply LIKE 'r%' AND (part=0 OR NOT :begins) LIMIT 1"""
+        WHERE thread=:thread AND {_HAS_ID} AND reply LIKE 'r%' AND (part<=0 OR NOT :begins) LIMIT 1"""
     rows = execute(sql, {"thread": str(thread), "id": message_id, "begins": begins})
     return int(rows[0]["reply"][1:]) if rows else None
 

@@ -401,6 +401,7 @@ class ReplyWriter(Generic[P]):
         try:
             await self._renderer.edit(self._ids[index], self._renderer.repeat(part) if index in self._marked else part)
         except MessageMissing:
+            await self._posts.found_deleted(index)
             self._replaced[index] = self._ids.pop(index)
             await self._post_part(index, part)
         except OutcomeUnknown as error:  # an edit can be repeated

@@ -275,10 +275,13 @@ async def test_a_deleted_reply_is_posted_again_complete(rig: Rig) -> None:
     reply.show(Text("Half"))
     await settled(rig, "Half")
     await reply.close()
+    first = posts.rows[0]
     rig.erase()
     assert rig.visible() == []
     await deliver(rig, Final("The whole."), posts)
     assert rig.visible() == ["The whole."]
+    assert posts.rows.deleted == [first], "an event about it may still come"
+    assert posts.rows[0] != first
 
 
 # ---------------------------------------------------------------- pings

@@ -371,6 +371,22 @@ async def test_a_deletion_stops_the_turn(service: AllPlatforms, name: str, whose
     assert not any("never" in text for text in shown)
 
 
+@pytest.mark.parametrize("name", ["slack", "discord"])  # an edit of Feishu's card does not meet its message
+async def test_a_deletion_that_is_told_after_another_message_took_its_place_stops_the_turn(
+    service: AllPlatforms, name: str
+) -> None:
+    """An edit finds the message deleted before its event comes, and posts what the turn shows in another one."""
+    rig = service.rigs[name]
+    rig.mutter(ask(tokens=3000, tok_ms=100, word="never"))
+    await service.shows(name, "never0")
+    tell = rig.erase_silently()
+    await service.shows(name, "never0")
+    tell()
+    await service.shows(name, "My message was deleted, so I stopped.")
+    await service.quiet()
+    assert service.rows("SELECT state FROM runs") == [("stopped",)]
+
+
 async def test_every_platform_refuses_files_of_other_kinds_in_words(tmp_path: Path) -> None:
     uploads = {"kinds": ["table"], "max_mb": 1}
     async with AllPlatforms.open(tmp_path, sandbox={"provider": "none"}, uploads=uploads) as service:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.fakes.discord_rest import Rest, guild_of
@@ -89,9 +91,13 @@ class People(Rest):
 
     def withdraw(self, message: str, channel: str = "") -> None:
         """Delete a message."""
+        self.withdraw_silently(message, channel)()
+
+    def withdraw_silently(self, message: str, channel: str = "") -> Callable[[], object]:
+        """Delete a message. The event comes when the result is called."""
         room = self.room(channel)
         del room.messages[message]
-        self.push("MESSAGE_DELETE", {"id": message, "channel_id": room.id} | guild_of(room))
+        return partial(self.push, "MESSAGE_DELETE", {"id": message, "channel_id": room.id} | guild_of(room))
 
     def react(self, message: str, channel: str = "", emoji: str = "❌", user: str = JANE) -> None:
         told, room = self._reaction(message, channel, emoji, user), self.room(channel)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tests.fakes.server import Json
@@ -136,8 +138,13 @@ class People(Methods):
 
     def remove(self, ts: str, channel: str = OPS, team: str = TEAM) -> None:
         """Delete a message (a person's, of which the app is notified, or the bot's)."""
+        self.remove_silently(ts, channel, team)()
+
+    def remove_silently(self, ts: str, channel: str = OPS, team: str = TEAM) -> Callable[[], None]:
+        """Delete a message. The app is notified when the result is called."""
         post = self.conversation(channel, team).posts.pop(ts)
-        self._changed("message_deleted", channel, team, deleted_ts=ts, previous_message=self.message(team, post))
+        told = {"deleted_ts": ts, "previous_message": self.message(team, post)}
+        return partial(self._changed, "message_deleted", channel, team, **told)
 
     def _changed(self, subtype: str, channel: str, team: str, **more: Any) -> None:
         kind = self.conversation(channel, team).kind

@@ -45,6 +45,8 @@ class Memory:
     async def unsent(self, index: int) -> None:
         del self.rows[index]
 
+    async def found_deleted(self, index: int) -> None: ...
+
     async def record_questions(self, questions: Mapping[int, str]) -> None: ...
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypedDict, Unpack
@@ -174,6 +174,9 @@ class Rig(Protocol):
 
     def erase(self, topic: int = 0) -> None:
         """A person deletes the bot's last message."""
+
+    def erase_silently(self, topic: int = 0) -> Callable[[], object]:
+        """A person deletes the bot's last message; the event comes when the result is called."""
 
     def command(self, text: str) -> None:
         """A person uses a native command in the direct chat, such as "stop" or "model demo"."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -136,6 +136,9 @@ class DiscordRig(FakeRig):
 
     def erase(self, topic: int = 0) -> None:
         self.server.withdraw(self.server.visible(self.room(topic))[-1].id, self.room(topic))
+
+    def erase_silently(self, topic: int = 0) -> Callable[[], object]:
+        return self.server.withdraw_silently(self.server.visible(self.room(topic))[-1].id, self.room(topic))
 
     def command(self, text: str) -> None:
         name, _, words = text.partition(" ")

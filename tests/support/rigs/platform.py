@@ -163,6 +163,9 @@ class FakeRig:
     def erase(self, topic: int = 0) -> None:
         raise NotImplementedError
 
+    def erase_silently(self, topic: int = 0) -> Callable[[], object]:
+        raise NotImplementedError
+
     def command(self, text: str) -> None:
         raise NotImplementedError
 

@@ -5,7 +5,7 @@ The direct chat is one of an app from before Agent View, in which each message w
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -146,6 +146,9 @@ class SlackRig(FakeRig):
 
     def erase(self, topic: int = 0) -> None:
         self.server.remove(self._shown(topic).ts, OPS if topic else DIRECT)
+
+    def erase_silently(self, topic: int = 0) -> Callable[[], object]:
+        return self.server.remove_silently(self._shown(topic).ts, OPS if topic else DIRECT)
 
     def command(self, text: str) -> None:
         self._pressed = self.server.slash(text, DIRECT)

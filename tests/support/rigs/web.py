@@ -68,6 +68,9 @@ class AsNotice:
     async def unsent(self, index: int) -> None:
         await self._posts.unsent(index)
 
+    async def found_deleted(self, index: int) -> None:
+        await self._posts.found_deleted(index)
+
     async def record_questions(self, questions: Mapping[int, str]) -> None:
         await self._posts.record_questions(questions)
 

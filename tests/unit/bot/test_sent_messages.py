@@ -15,7 +15,7 @@ from agent.messages import Thread
 from bot.service.background import PatientStore
 from bot.storage.database import Database, StorageError
 from bot.storage.migrate import migrate_database
-from bot.storage.sent_messages import StoredSentMessages, known_messages
+from bot.storage.sent_messages import StoredSentMessages, known_messages, run_of_message
 from channels.base import SentMessage
 from channels.shared.reply_writer import ReplyWriter
 from tests.fakes.server import until
@@ -59,6 +59,25 @@ async def test_a_message_is_adopted_by_one_reply_only(store: Database) -> None:
     assert unsure[2].known == [SentMessage(0, None)]
     elsewhere = StoredSentMessages(store, "r5", Thread("slack", "T2", "C1", "1.0"))
     assert await elsewhere.adopt(0, ["1.1"]) == "1.1"
+
+
+async def test_a_message_that_was_found_deleted_still_names_its_run_and_is_no_part_of_the_reply(
+    store: Database,
+) -> None:
+    posts = StoredSentMessages(store, "r1", THREAD)
+    for number in range(3):  # a person deletes each
+        await posts.sending(0)
+        await posts.sent(0, f"1.{number}")
+        await posts.sent(1, f"2.{number}")
+        await posts.found_deleted(0)
+        await posts.found_deleted(1)
+    await posts.sent(0, "1.3")
+
+    ids = ("1.0", "1.1", "1.2", "1.3", "2.0", "2.2")
+    found = await store.run(lambda execute: {each: run_of_message(execute, THREAD, each, begins=True) for each in ids})
+    assert [found[each] for each in ids] == [1, 1, 1, 1, None, None]
+    assert await stored(store, "r1") == [SentMessage(0, "1.3"), SentMessage(1, "2.2")]
+    assert await StoredSentMessages(store, "r2", THREAD).adopt(0, ["1.0"]) is None
 
 
 class Busy(Page):

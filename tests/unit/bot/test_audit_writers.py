@@ -29,9 +29,10 @@ from bot.skills import decisions
 from bot.storage import account_links, audit, hand_overs, inbox
 from bot.storage.audit import AuditKind
 from bot.storage.database import Execute
-from bot.storage.states import InboxState
+from bot.storage.states import InboxState, ScheduleState
 from bot.team import pairing
 from bot.waiting import hand_over
+from tests.support.schedule_rows import add_schedule
 from tests.unit.bot.test_deeds import BOSS, EVE, GROUP, OPERATIONS, Team, rows_of, team
 
 __all__ = ["team"]  # the fixture
@@ -175,7 +176,7 @@ def test_only_reading_actions_of_skills_have_no_row() -> None:
 PRESSES = {  # what the boss presses, and the kind of its row: a stale or foreign question is refused
     pairing.PREFIX: (pairing.LET_IN, "MALLORYS", AuditKind.PAIRING_ACCEPTED),
     decisions.PREFIX: (decisions.ACCEPT, "a" * 32, AuditKind.COMMAND),
-    proposals.PREFIX: ("Yes", "7", AuditKind.ACCESS_DENIED),
+    proposals.PREFIX: ("Yes", "1", AuditKind.ACCESS_DENIED),
     forgetting.PREFIX: ("Yes", "7", AuditKind.ACCESS_DENIED),
     addressing.PREFIX: (addressing.NEITHER, "1", AuditKind.ACCESS_DENIED),
     waits.LIST_PREFIX: (waits.SHOW_LIST, "", AuditKind.ACCESS_DENIED),  # in a group
@@ -193,14 +194,12 @@ async def test_every_decision_button_has_its_row(team: Team, decision: str) -> N
         held = Message(GROUP, "held", "9", EVE, "csv", 1.0, origin=Origin.PERSON)
         assert inbox.store_message(execute, held, "c", ready=1.0, received=1.0) == 1
         inbox.set_state(execute, 1, InboxState.DONE, addressing.HELD)
-        row = {str(column["name"]): "" for column in execute("PRAGMA table_info(schedules)", {})}
-        row |= {"id": "7", "channel": "telegram", "owner": EVE.id, "thread": str(GROUP), "state": "proposed"}
+        schedule = add_schedule(execute, 1.0, owner=EVE.id, thread=str(GROUP), state=ScheduleState.PROPOSED)
+        assert schedule.id == int(PRESSES[proposals.PREFIX][1])
         given: dict[str, object] = {"channel": "telegram", "giver": EVE.id, "giver_name": "", "deputy": "8"}
         given |= {"deputy_name": "", "subject": "", "number": 0, "since": 0.0, "until": 9e9, "ended": None}
         assert hand_overs.add_hand_over(execute, given) == 1
         account_links.add_request(execute, "telegram", EVE, "CODE", 9e9)
-        values = ", ".join(f":{name}" for name in row)
-        execute(f"INSERT INTO schedules({', '.join(row)}) VALUES ({values})", row)  # noqa: S608 — own names
 
     await team.store.run(propose)
     label, id, kind = PRESSES[decision]

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from bot.journey.running_turn import RunningTurn
 from bot.service.recent_lines import RECENT, LogLine
 from bot.storage.database import Database, Execute
+from bot.storage.replicas import host_of
 from bot.storage.run_trace import find_run_of, read_run_trace
 from bot.storage.states import RunState
+from bot.storage.turns_elsewhere import TurnElsewhere, turns_elsewhere
+
+Elsewhere = tuple[str, Sequence[TurnElsewhere]]  # the host of this process, and the turns of others
 
 MAX_LINES = 2000  # in one answer
 MAX_TEXT_CHARS = 100
+_AS_STORED = ("run", "thread", "requester", "attempt", "agent", "steps", "calls", "tokens", "host", "replica")
+NOT_SHARED: Elsewhere = ("", ())
 OPEN = (RunState.QUEUED, RunState.RUNNING)
 
 
@@ -34,6 +40,19 @@ def describe_turn(live: RunningTurn) -> dict[str, Any]:
         "calls": used.calls,
         "tokens": used.input + used.output,
     }
+
+
+def describe_elsewhere(turn: TurnElsewhere) -> dict[str, Any]:
+    """Return a turn of another process, in the same words, with its host: what that process has stored of it so far."""
+    shown = {name: getattr(turn, name) for name in _AS_STORED}
+    return shown | {"seconds": max(0.0, time.time() - turn.started), "doing": turn.doing[:MAX_TEXT_CHARS]}
+
+
+def read_elsewhere(execute: Execute, store: Database) -> Elsewhere:
+    """Return the host of this process and the turns of others; "" and none, unasked, where it works alone."""
+    if not store.is_shared:
+        return NOT_SHARED
+    return host_of(execute, store.me), turns_elsewhere(execute, store.me)
 
 
 async def recent_log(store: Database, what: str, after: int) -> dict[str, Any]:

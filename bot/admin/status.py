@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bot.admin.live_view import describe_turn, recent_log
+from bot.admin.live_view import NOT_SHARED, describe_elsewhere, describe_turn, read_elsewhere, recent_log
 from bot.admin.local_checks import judge_disk
 from bot.admin.model_reach import ModelReach
 from bot.admin.replica_report import find_differences, report_replicas
@@ -172,8 +172,15 @@ class ServiceStatus:
         return {"status": self.report, "top": self.top, "logs": partial(recent_log, self._store)}
 
     async def top(self) -> dict[str, Any]:
-        """Return what `fawn top` shows: the turns in progress, and the numbers of the service."""
-        return {**await self.measure(), "turns": [*map(describe_turn, self._scheduler.running_turns)]}
+        """Return what `fawn top` shows: the turns in progress at all processes, and the numbers of this one."""
+        host, others = NOT_SHARED
+        if self._store.is_shared:
+            host, others = await self._store.run(partial(read_elsewhere, store=self._store), durable=False)
+        here = {"host": host, "replica": self._store.me if self._store.is_shared else ""}
+        mine = [describe_turn(turn) | here for turn in self._scheduler.running_turns]
+        known = {turn["run"] for turn in mine}
+        elsewhere = [describe_elsewhere(turn) for turn in others if turn.run not in known]
+        return {**await self.measure(), "turns": [*mine, *elsewhere]}
 
     async def measure(self) -> dict[str, Any]:
         """Return the numbers that metrics show, as they are at this moment. Raises StorageError."""

@@ -18,6 +18,8 @@ from catalogue import _, format_duration
 
 REFRESH_SECONDS = 1.0
 WIDE = 80  # columns, from which on there is room for a turn's numbers
+WIDE_WITH_HOSTS = 110  # from which on there is room for the whole name of a host
+HOST_CHARS, SHORT_HOST_CHARS = 16, 6
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 
@@ -63,7 +65,7 @@ def render_top(report: dict[str, Any], width: int) -> list[str]:
     head = _(
         "turns {turns}, queued {queued} (oldest {age:.0f} s), undelivered {outbox}, dead letters {dead}, jobs {jobs},"
         " sandboxes {sandboxes}",
-        turns=report["turns_live"],
+        turns=len(report["turns"]),
         queued=report["queue_conversations"],
         age=report["queue_age_seconds"],
         outbox=report["outbox_rows"],
@@ -73,14 +75,22 @@ def render_top(report: dict[str, Any], width: int) -> list[str]:
     )
     lines = [head, *([_("not connected: {names}", names=", ".join(down))] if down else []), ""]
     with_numbers = width >= WIDE
-    name_width = min(36, max(8, (width - (43 if with_numbers else 20)) // 2))
+    is_shared = any(turn.get("host") for turn in report["turns"])
+    host_width = (HOST_CHARS if width >= WIDE_WITH_HOSTS else SHORT_HOST_CHARS) + 2 if is_shared else 0
+    name_width = min(36, max(8, (width - host_width - (43 if with_numbers else 20)) // 2))
     numbers = f" {'CALLS':>5} {'TOKENS':>10} {'STEPS':>5}" if with_numbers else ""
-    lines.append(f"{'RUN':>8} {'TIME':>9}{numbers}  {'THREAD':<{name_width}} DOING")
+    lines.append(f"{'RUN':>8} {'TIME':>9}{numbers}  {_column('HOST', host_width)}{'THREAD':<{name_width}} DOING")
     for turn in sorted(report["turns"], key=lambda each: -each["seconds"]):
         took, name = format_duration(turn["seconds"]), printable_line(turn["thread"], name_width)
         numbers = f" {turn['calls']:>5} {turn['tokens']:>10,} {turn['steps']:>5}" if with_numbers else ""
-        lines.append(f"{turn['run']:>8} {took:>9}{numbers}  {name:<{name_width}} {printable_line(turn['doing'])}")
+        host = _column(turn.get("host", ""), host_width)
+        lines.append(f"{turn['run']:>8} {took:>9}{numbers}  {host}{name:<{name_width}} {printable_line(turn['doing'])}")
     return [line[:width] for line in lines]
+
+
+def _column(text: str, width: int) -> str:
+    """Return a text as a column with two spaces behind it; "" for a column without a width."""
+    return f"{text[: width - 2]:<{width}}" if width else ""
 
 
 COMMAND = ConfiguredCommand(_top, _add_arguments)

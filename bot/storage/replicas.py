@@ -138,6 +138,11 @@ def note_digest(execute: Execute, id: str, digest: str) -> None:
     execute("UPDATE replicas SET digest=:digest WHERE id=:id", {"id": id, "digest": digest})
 
 
+def host_of(execute: Execute, id: str) -> str:
+    """Return the name of the data_dir of a process; "" for one without a row."""
+    return next((str(row["host"]) for row in execute("SELECT host FROM replicas WHERE id=:id", {"id": id})), "")
+
+
 def forget_dead(execute: Execute) -> list[str]:
     """Remove the processes whose lease has ended and return them. None of two callers at once has the same one.
 

@@ -85,7 +85,11 @@ class StatusAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TurnAnswer:
-    """A turn in progress: whose it is, since when, what it does now, and what it has used."""
+    """A turn in progress: whose it is, since when, what it does now, and what it has used.
+
+    `host` and `replica` name the process that works on it, "" where one works alone; `here` is whether that process is
+    the one that answers. Of another process's turn, steps and use are what has been stored of it so far.
+    """
 
     run: int
     thread: str
@@ -99,11 +103,14 @@ class TurnAnswer:
     steps: int
     calls: int
     tokens: int
+    host: str
+    replica: str
+    here: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TurnList:
-    """The turns in progress, the longest first."""
+    """The turns in progress at all processes that share the database, the longest first."""
 
     turns: list[TurnAnswer]
 

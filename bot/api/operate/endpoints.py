@@ -142,15 +142,20 @@ class OperateEndpoints:
     async def _turns(self, request: web.Request) -> web.Response:
         await self._see(request)
         live = [(turn, describe_turn(turn)) for turn in self.door.runs.running_turns]
-        return await self._read(request, partial(reading.read_turns, live=live))
+        return await self._read(request, partial(reading.read_turns, store=self.door.store, live=live))
 
     async def _queue(self, request: web.Request) -> web.Response:
         await self._see(request)
-        places, busy = self.door.current.limits.live_turns, len(self.door.runs.running_turns)
-        after = read_cursor(request, (float("-inf"), ""))
-        read = partial(reading.read_queue, after=after, now=time.time(), full=busy >= places)
-        queue, more = await self.door.store.run(read, durable=False)
-        return read_response(request, QueueList(queue, places, busy, more))
+        after, places = read_cursor(request, (float("-inf"), "")), self.door.current.limits.live_turns
+
+        def read(execute: Execute) -> QueueList:
+            store = self.door.store
+            others = conversations.count_others(execute, store.me) if store.is_shared else 0
+            busy = len(self.door.runs.running_turns) + others
+            queue, more = reading.read_queue(execute, after, time.time(), full=busy >= places)
+            return QueueList(queue, places, busy, more)
+
+        return await self._read(request, read)
 
     async def _stop(self, request: web.Request) -> web.Response:
         """Stop a run as the command `/stop` does, wherever it is."""

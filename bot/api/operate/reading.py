@@ -8,6 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent.messages import Thread
+from bot.admin.live_view import describe_elsewhere, read_elsewhere
 from bot.api.caller import Caller
 from bot.api.cursors import PAGE, make_cursor
 from bot.api.operate.answers import (
@@ -36,10 +37,11 @@ from bot.rights.known_people import name_of
 from bot.service.usage_days import by_day
 from bot.storage import audit, conversations, dead_letters, feedback, schedules, tasks, usage
 from bot.storage.conversations import WaitingRow
-from bot.storage.database import Execute
+from bot.storage.database import Database, Execute
 from bot.storage.feedback import FEEDBACK_DAYS
 from bot.storage.schedules import ScheduleRow
 from bot.storage.tasks import TaskRow
+from bot.storage.turns_elsewhere import TurnElsewhere
 from bot.storage.usage import Spending
 from bot.storage.web_people import true_person
 
@@ -54,8 +56,10 @@ def name_person(execute: Execute, channel: str, id: str) -> tuple[str, str]:
     return audit.person_name(channel, id), name_of(execute, channel, id)
 
 
-def read_turns(execute: Execute, live: Sequence[tuple[RunningTurn, Mapping[str, Any]]]) -> TurnList:
-    """Return the turns in progress, with what `fawn top` says of each."""
+def read_turns(execute: Execute, store: Database, live: Sequence[tuple[RunningTurn, Mapping[str, Any]]]) -> TurnList:
+    """Return the turns in progress here (`live`) and at other processes, with what `fawn top` says of each."""
+    host, others = read_elsewhere(execute, store)
+    me = store.me if store.is_shared else ""
     found = []
     for turn, shown in live:
         row = conversations.find_conversation(execute, turn.job.conversation)
@@ -68,9 +72,23 @@ def read_turns(execute: Execute, live: Sequence[tuple[RunningTurn, Mapping[str, 
                 row.title if row else "",
                 *(person, name, turn.job.attempt, turn.job.agent, turn.job.started),
                 **numbers,
+                host=host,
+                replica=me,
+                here=True,
             )
         )
+    known = {turn.run for turn in found}
+    found += [_turn_elsewhere(execute, turn) for turn in others if turn.run not in known]
     return TurnList(sorted(found, key=lambda each: each.started))
+
+
+def _turn_elsewhere(execute: Execute, turn: TurnElsewhere) -> TurnAnswer:
+    person, name = name_person(execute, Thread.parse(turn.thread).channel, turn.requester)
+    shown = describe_elsewhere(turn)
+    return TurnAnswer(
+        *(turn.run, turn.thread, turn.title, person, name, turn.attempt, turn.agent, turn.started),
+        *(shown["doing"], turn.steps, turn.calls, turn.tokens, turn.host, turn.replica, False),
+    )
 
 
 def read_queue(

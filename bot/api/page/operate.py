@@ -106,10 +106,11 @@ class OperatePage:
         return read_response(request, {**more, "sandboxes": len(use.since), "places": places, **rest})
 
     def _read(self, execute: Execute, caller: Caller, live: Sequence[Any]) -> Json:
-        now, full = time.time(), len(live) >= self.door.current.limits.live_turns
+        turns = reading.read_turns(execute, self.door.store, live).turns
+        now, full = time.time(), len(turns) >= self.door.current.limits.live_turns
         queue, more = reading.read_queue(execute, (float("-inf"), ""), now, full=full)
         return {
-            "turns": reading.read_turns(execute, live).turns,
+            "turns": turns,
             "queue": queue,
             "queue_more": bool(more),
             "asked": [_asked(execute, each) for each in questions.list_open(execute, PAGE)],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bot.cli.top import render_top
 
-REPORT = {
+REPORT: dict[str, Any] = {
     **dict.fromkeys(("turns_live", "queue_conversations", "outbox_rows", "dead_letters", "jobs_waiting"), 1),
     "queue_age_seconds": 2.0,
     "sandboxes_in_use": 1,
@@ -38,3 +40,15 @@ def test_a_line_fits_and_names_run_thread_and_work(width: int) -> None:
     assert "telegram"[: max(4, width // 4)] in first
     if width >= 60:
         assert "Readin" in first
+
+
+@pytest.mark.parametrize(("width", "shown"), [(60, 6), (100, 6), (120, 16)])
+def test_where_services_share_a_database_each_line_names_its_host(width: int, shown: int) -> None:
+    hosts = ("0123456789abcdef", "fedcba9876543210")
+    turns = [turn | {"host": host} for turn, host in zip(REPORT["turns"], hosts, strict=True)]
+    head, _down, _empty, titles, *lines = render_top({**REPORT, "turns": turns, "turns_live": 1}, width)
+    assert "turns 2" in head, "the turns of all, not those of one process"
+    assert "HOST" in titles
+    assert all(max(map(len, (titles, *lines))) <= width for line in lines)
+    assert [f" {host[:shown]}  " in line for host, line in zip(hosts, lines, strict=True)] == [True, True]
+    assert "HOST" not in render_top(REPORT, width)[3]

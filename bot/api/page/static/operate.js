@@ -100,7 +100,7 @@ export class View {
     const { status } = seen;
     this.draw_(this.health, "health", [status.healthy, status.troubles, status.channels, seen.sign_ins, this.may, seen.servers, status.sandbox, seen.sandboxes, seen.turns.length, status.queued, status.oldest > 5, status.jobs, status.model_error, status.proposals, status.feedback], () => this.healthParts(seen));
     this.section("waiting", seen.waiting, (items) => items.map((item) => this.waitingItem(item)), seen.waiting.length);
-    this.section("turns", seen.turns.map(({ tokens, ...turn }) => turn), (turns) => [table(t("turns_now"), ["who", "where", "doing", "since", ""], turns.map((turn) => this.turnRow(turn)))], seen.turns.length);
+    this.section("turns", seen.turns.map(({ tokens, ...turn }) => turn), (turns) => [table(t("turns_now"), ["who", "where", "doing", "since", ...(turns.some((turn) => turn.host) ? ["host"] : []), ""], turns.map((turn) => this.turnRow(turn, turns.some((other) => other.host))))], seen.turns.length);
     this.section("queue", seen.queue, (rows) => [table(t("queue"), ["who", "where", "since", "why"], rows.map((row) => [row.name || row.person, where(row), timeOf(row.since), t(`why_${row.why}`)])), seen.queue_more ? h("p", { class: "dim small", text: t("and_more") }) : null], seen.queue.length);
     this.section("asked", seen.asked, (rows) => [table(t("asked_others"), ["who", "where", "what", "since", "until"], rows.map((row) => [row.approvers.length ? row.approvers.map((role) => (role === "*" ? t("any_approver") : role)).join(", ") : row.who, where(row), t(row.kind === "approve" ? "an_approval" : "a_question"), timeOf(row.asked), row.until ? timeOf(row.until) : "–"]))], seen.asked.length);
     this.list("dead", seen.dead, "/v1/operate/dead", "dead", (rows) => table(t("dead_letters"), ["what", "where", "since", "why", ""], rows.map((row) => this.deadRow(row))));
@@ -169,9 +169,12 @@ export class View {
     this.look();
   }
 
-  turnRow(turn) {
+  /** `hosts`: several services share the database, and each row says which one works on it. Its log is only there. */
+  turnRow(turn, hosts) {
     const stop = this.may?.end ? h("button", { type: "button", class: "plain danger", text: t("stop"), data: { key: `stop-${turn.run}` }, on: { click: async (event) => { event.target.disabled = true; await this.do(() => post(`/v1/operate/runs/${turn.run}/stop`)); this.look(); } } }) : null;
-    return [turn.name || turn.person || "–", where(turn), h("span", {}, turn.doing || t("thinking"), turn.calls ? h("span", { class: "dim small", text: ` · ${t("model_calls", { n: turn.calls })}` }) : null), since(turn.started), h("span", { class: "row-buttons" }, h("button", { type: "button", class: "plain", text: t("show_log"), data: { key: `log-${turn.run}` }, on: { click: () => showLog(turn.run) } }), stop)];
+    const log = h("button", { type: "button", class: "plain", text: t("show_log"), data: { key: `log-${turn.run}` }, on: { click: () => showLog(turn.run) } });
+    const host = h("span", { title: turn.replica }, turn.host || "–", turn.here ? h("span", { class: "dim small", text: ` ${t("this_service")}` }) : null);
+    return [turn.name || turn.person || "–", where(turn), h("span", {}, turn.doing || t("thinking"), turn.calls ? h("span", { class: "dim small", text: ` · ${t("model_calls", { n: turn.calls })}` }) : null), since(turn.started), ...(hosts ? [host] : []), h("span", { class: "row-buttons" }, turn.here ? log : null, stop)];
   }
 
   /** A button of a row of one of the lists, whose first page is read again then. */

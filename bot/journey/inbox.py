@@ -44,6 +44,8 @@ from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError, engine_savepoint
 from bot.storage.inbox import InboxRow
 from bot.storage.moved_chats import move_chat
+from bot.storage.questions import open_questions_at
+from bot.storage.read_ahead import read_ahead
 from bot.storage.states import InboxState
 from bot.storage.uses import RATE_LIMIT
 from catalogue import N_, _
@@ -232,6 +234,8 @@ class Inbox:
             if not isinstance(taken, Message):
                 return taken
             event = taken
+        if event.kind is Kind.CHAT:
+            read_ahead(execute, partial(self._read_of_chat, event=event))
         if _was_ignored(execute, event):
             return Receipt.IGNORED
         if not self._is_addressed(execute, event):
@@ -242,6 +246,15 @@ class Inbox:
         if (elsewhere := self._reception.redirect(execute, event, now)) is not None:
             return self._store_answer_elsewhere(execute, event, elsewhere, now)
         return self._store_addressed(execute, event, now)
+
+    def _read_of_chat(self, execute: Execute, event: Message) -> None:
+        """Ask for what each message of a chat asks for."""
+        inbox.find_ignored(execute, event.key)
+        self._current.access.role_of(execute, event.thread, event.author.id)
+        conversations.find_current(execute, event.thread)
+        if event.may_answer:
+            open_questions_at(execute, event.thread)
+        _open_bundle(execute, event)
 
     def _answer_invitation(self, execute: Execute, event: Message) -> Receipt:
         """Return whether the bot enters a chat into which a person invites it: those may who may talk to it there.

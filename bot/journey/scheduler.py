@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from agent.blocks import Notice
 from agent.messages import Message, Thread
@@ -37,6 +38,15 @@ ALONE_SECONDS, MAX_ALONE_SECONDS = 20.0, 600.0  # how long a suspect works alone
 ALL_ALONE_SECONDS = 60.0  # …and all of them at their first, while new messages wait
 SUSPECT_WAITS_SECONDS = 5.0  # for a process without turns, while others live
 QUEUE_NOTICE_SECONDS = 1.5  # how long a message waits for a free place before its reply says so
+
+
+class Look(NamedTuple):
+    """What a look at the conversations that wait has claimed and found."""
+
+    jobs: Sequence[ClaimedRun]
+    ready: float | None  # when the next unclaimed conversation is ready
+    elsewhere: int  # turns at other processes
+    has_suspect: bool  # another process may have died of a run that waits
 
 
 class Scheduler:
@@ -211,12 +221,6 @@ class Scheduler:
 
         A process without turns begins at once. Where none is, one lets its turns end first, for a while.
         """
-        if not await self._store.run(partial(runs.next_suspect, owner=self._owner), durable=False):
-            self._suspect_seen = None
-            return
-        self._suspect_seen = self._suspect_seen or time.monotonic()
-        if self._live and time.monotonic() < self._suspect_seen + SUSPECT_WAITS_SECONDS:
-            return
         self._has_suspects = True  # nothing else is claimed
         try:
             access, now, longest = self._current.access, time.time(), self._longest_wait
@@ -229,9 +233,16 @@ class Scheduler:
         finally:
             self._has_suspects = False
 
+    @property
+    def _is_suspect_due(self) -> bool:
+        """Whether a look has found a suspect that this process should try."""
+        if self._suspect_seen is None:
+            return False
+        return not self._live or time.monotonic() >= self._suspect_seen + SUSPECT_WAITS_SECONDS
+
     async def _claim_and_start(self) -> None:
         await self._try_suspects()
-        if self._store.is_shared:
+        if tried := self._is_suspect_due:
             await self._try_suspect_beside()
         if not self._is_known:
             await self._store.run(partial(replicas.enter, id=self._owner, state=ReplicaState.SERVING))
@@ -240,20 +251,25 @@ class Scheduler:
         now = time.time()
         with self._reserve(self._free) as free:
             # A claim that a power failure undoes is made again. Whatever the turn records later also makes it durable.
-            look = partial(self._look, now=now, free=free)
-            jobs, self._ready, self._elsewhere = await self._store.run(look, durable=False)
-            for job in jobs:
+            look = partial(self._look, now=now, free=free, yields=not (tried or self._live))
+            found = await self._store.run(look, durable=False)
+            self._ready, self._elsewhere = found.ready, found.elsewhere
+            for job in found.jobs:
                 self._start_turn(job)
+        self._suspect_seen = (self._suspect_seen or time.monotonic()) if found.has_suspect else None
+        if self._is_suspect_due and not tried:
+            return  # the next look is at once, and tries it
         if self._left <= 0:
             await self._tell_waiting(now)
         await self._wait()
 
-    def _look(self, execute: Execute, now: float, free: int) -> tuple[list[ClaimedRun], float | None, int]:
-        """Claim up to `free` conversations; also return when the next unclaimed one is ready, and turns elsewhere."""
+    def _look(self, execute: Execute, now: float, free: int, *, yields: bool) -> Look:
+        """Claim up to `free` conversations; none, if it `yields` to a suspect and there is one."""
         elsewhere = self._count_elsewhere(execute)
-        free = max(0, min(free, self._left_beside(elsewhere)))
+        has_suspect = self._store.is_shared and runs.next_suspect(execute, self._owner) is not None
+        free = 0 if has_suspect and yields else max(0, min(free, self._left_beside(elsewhere)))
         jobs = claims.claim_conversations(execute, self._current.access, self._owner, now, self._longest_wait, free)
-        return jobs, conversations.earliest_claimable(execute, self._owner), elsewhere
+        return Look(jobs, conversations.earliest_claimable(execute, self._owner), elsewhere, has_suspect)
 
     async def _wait(self) -> None:
         """Wait for a wake-up, until the next message is ready, or for a while."""

@@ -155,35 +155,34 @@ def chain_hash(before: bytes, seq: int, body: bytes) -> bytes:
 
 
 class DatedEvent(NamedTuple):
-    """An event with the time when it happened."""
+    """What a row of the audit will say, with the time when it happened."""
 
-    event: AuditEvent
-    at: int  # milliseconds
+    names: Mapping[str, str]  # what becomes pseudonyms: the name of the field → the name
+    fields: Mapping[str, Any]  # the others
 
-    @property
-    def names(self) -> Mapping[str, str]:
-        """What becomes pseudonyms: the name of the field → the name."""
-        event = self.event
+    @classmethod
+    def now(cls, event: AuditEvent) -> DatedEvent:
+        """Date what happens now."""
         channel = event.channel or (event.thread.channel if event.thread else "")
         who, where = (person_name(channel, event.who) if event.who else ""), str(event.thread or "")
-        return {key: name for key, name in (("who", who), ("subject", event.subject), ("where", where)) if name}
+        names = {key: name for key, name in (("who", who), ("subject", event.subject), ("where", where)) if name}
+        known = {"run": event.run, "what": event.what, "result": event.result, "cost": event.cost}
+        fields = {"v": 1, "at": time.time_ns() // 1_000_000, "kind": event.kind}
+        return cls(names, fields | {key: value for key, value in known.items() if value})
 
     def check(self) -> None:
         """Raise TypeError for what cannot be stored."""
-        self.body({name: name for name in self.names.values()})
+        orjson.dumps((*self.names.values(), self.fields), option=orjson.OPT_SORT_KEYS)
 
     def body(self, aliases: Mapping[str, str]) -> bytes:
         """Return what is stored, with the pseudonyms of the names."""
-        event = self.event
-        fields = {"run": event.run, "what": event.what, "result": event.result, "cost": event.cost}
-        fields |= {key: aliases[name] for key, name in self.names.items()}
-        body = {"v": 1, "at": self.at, "kind": event.kind}
-        return orjson.dumps(body | {key: value for key, value in fields.items() if value}, option=orjson.OPT_SORT_KEYS)
+        hidden = {key: aliases[name] for key, name in self.names.items()}
+        return orjson.dumps({**self.fields, **hidden}, option=orjson.OPT_SORT_KEYS)
 
 
 def record(execute: Execute, event: AuditEvent) -> None:
     """Append a row, in the transaction that does the deed: at its end, where others wait for the end of the chain."""
-    dated = DatedEvent(event, time.time_ns() // 1_000_000)
+    dated = DatedEvent.now(event)
     if not execute(APPEND_LATER, {"event": dated}):
         append_rows(execute, [dated])
 

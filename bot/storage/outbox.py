@@ -187,12 +187,15 @@ def enqueue_claimed(
     reply that streams. The address is the conversation's, which may have moved since the run began. Empty when the row
     is there already.
     """
+    new = f"CASE WHEN {_OTHERS} THEN {OutboxState.NEW} ELSE {OutboxState.CLAIMED} END"
+    # Not by parameters: PostgreSQL would plan the statement anew each time, since what it needs not look at costs less.
+    state = new if holder.shared else f"{OutboxState.CLAIMED}"
+    host = HOST if kind is OutboxKind.FILE else "''"
     rows = execute(
         "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, language, payload, state, owner,"
         " host, created)"
         " SELECT :key, :kind, c.thread, c.key, r.id, r.reply_to, r.requester, :language, :payload,"
-        f" CASE WHEN :shared=1 AND {_OTHERS} THEN {OutboxState.NEW} ELSE {OutboxState.CLAIMED} END, :owner,"
-        f" CASE :kind WHEN '{OutboxKind.FILE}' THEN {HOST} ELSE '' END, :now"
+        f" {state}, :owner, {host}, :now"
         " FROM runs r JOIN conversations c ON c.key=r.conversation WHERE r.id=:run"
         " ON CONFLICT(key) DO NOTHING RETURNING *",
         {
@@ -202,7 +205,6 @@ def enqueue_claimed(
             "payload": payload,
             "now": now,
             "owner": holder.owner,
-            "shared": int(holder.shared),
             "language": current_language(),
         },
     )

@@ -35,7 +35,7 @@ from bot.storage.database import (
     StorageError,
     Work,
 )
-from bot.storage.dialect import APPEND_LATER
+from bot.storage.dialect import APPEND_LATER, READ_AHEAD
 from bot.storage.migrate import DatabaseFault
 from bot.storage.postgres_lease import PostgresLease
 from bot.storage.postgres_schema import MARK, prepare_schema
@@ -54,6 +54,7 @@ from bot.storage.postgres_session import (
 )
 from bot.storage.postgres_statements import OUTDATED, Statements
 from bot.storage.postgres_wake_ups import WakeUps
+from bot.storage.read_ahead import ReadAhead
 from bot.storage.replicas import LEASE_SECONDS, LEFT, SURE_SECONDS
 from bot.storage.wake_ups import Written
 
@@ -294,6 +295,7 @@ class PostgresConnection:
         self._connection, self._keeper = sessions
         self._statements = Statements(self._connection, keeps=self._keeper is None)
         self._standing = StandingCache()
+        self._ahead = ReadAhead(self._statements.read_all)
         self._later = LaterRows(self._append)
         self._written: set[Mark] = set()  # by the present transaction
         self._begin = f"BEGIN; SET LOCAL lock_timeout={lock_seconds * 1000:.0f}"
@@ -333,6 +335,7 @@ class PostgresConnection:
         try:
             self._written.clear()
             self._standing.clear()
+            self._ahead.clear()
             self._later.clear()
             self._statements.control(
                 self._begin if batch.durable else f"{self._begin}; SET LOCAL synchronous_commit=off"
@@ -396,6 +399,7 @@ class PostgresConnection:
         if not alone:
             self._statements.control("SAVEPOINT work")
         before = frozenset(self._written)
+        self._ahead.clear()
         self._later.begin_part(UNIT)
         try:
             value = work(self._execute)
@@ -421,8 +425,15 @@ class PostgresConnection:
         if sql == APPEND_LATER:
             self._later.add(values["event"])
             return TAKEN
+        if sql == READ_AHEAD:
+            if self._keeper is None:  # a pooler takes one statement at a time
+                self._ahead.fetch(values["part"])
+            return ()
         self._later.notice(sql)
-        return self._standing.execute(self._statements.execute, sql, values)
+        return self._standing.execute(self._read_or_run, sql, values)
+
+    def _read_or_run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
+        return self._ahead.execute(self._statements.execute, sql, values)
 
     def _take_notice(self, notice: psycopg.errors.Diagnostic) -> None:
         text = notice.message_primary or ""

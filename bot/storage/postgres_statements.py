@@ -177,15 +177,15 @@ class Statements:
         if self._waiting:
             self._send_all()
 
-    def _send_all(self) -> PGresult:
-        """Send what waits in one message; return the result of the last. Raises psycopg.Error for the first fault."""
+    def _send_all(self) -> Sequence[PGresult]:
+        """Send what waits in one message; return the results. Raises psycopg.Error for the first fault."""
         waiting = self._waiting.copy()
         self.forget_waiting()
         if not self._keeps and len(waiting) > 1:  # all but the last control the transaction
             self._check(self._libpq.exec_(b"; ".join(each.text for each in waiting[:-1])))
             waiting = waiting[-1:]
         if len(waiting) == 1:
-            return self._check(self._send_alone(waiting[0]))
+            return [self._check(self._send_alone(waiting[0]))]
         self._libpq.enter_pipeline_mode()
         for each in waiting:
             if each.name:
@@ -193,7 +193,7 @@ class Statements:
             else:
                 self._libpq.send_query_params(each.text, each.data, each.types)
         self._libpq.pipeline_sync()
-        return [*map(self._check, self._read_pipeline())][-1]
+        return [*map(self._check, self._read_pipeline())]
 
     def _send_alone(self, each: Sent) -> PGresult:
         if each.name:
@@ -241,18 +241,38 @@ class Statements:
             if text.startswith((b"SAVEPOINT", b"RELEASE", b"ROLLBACK")):
                 self.control(text.decode())
                 return ()
-            encoded = [encode(values[name]) for name in names]
-            types = tuple(kind for kind, _data in encoded)
-            sent = Sent(text, types, [data for _kind, data in encoded], self._prepare(text, types))
-            self._waiting.append(sent)
+            sent = self._append(text, names, values)
             if waits and self._keeps:
                 self._may_fail = True
                 return ()
-            return self._read(self._send_all(), sent.name)
+            return self._read(self._send_all()[-1], sent.name)
         except KeyError as error:
             raise StatementError(f"the value of {error} is missing") from error
         except psycopg.Error as error:
             raise self._own(error) from error
+
+    def read_all(self, reads: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[Sequence[NamedRow]]:
+        """Send what waits and these statements, which only read, in one message; return their rows.
+
+        Raises as `execute`.
+        """
+        try:
+            spelled = [(number_parameters(sql), values) for sql, values in reads]
+            sent = [self._append(text, names, values) for (text, names, _waits), values in spelled]
+            results = self._send_all()[-len(sent) :] if sent else ()
+            return [self._read(result, each.name) for result, each in zip(results, sent, strict=True)]
+        except KeyError as error:
+            raise StatementError(f"the value of {error} is missing") from error
+        except psycopg.Error as error:
+            raise self._own(error) from error
+
+    def _append(self, text: bytes, names: Sequence[str], values: Mapping[str, Any]) -> Sent:
+        """Have a statement wait."""
+        encoded = [encode(values[name]) for name in names]
+        types = tuple(kind for kind, _data in encoded)
+        sent = Sent(text, types, [data for _kind, data in encoded], self._prepare(text, types))
+        self._waiting.append(sent)
+        return sent
 
     def _own(self, error: psycopg.Error) -> StatementError | StorageError:
         """Return an error as `Execute` raises it."""

@@ -4,7 +4,8 @@
 platform: `Inbox.receive` stores a message and claims its conversation; `finish_run` ends its run, with the reply's row
 of the outbox; that row is delivered. Each is in the audit. A conversation that another process works on is claimed by
 a later look. The server runs on the same machine, with fsync. It prints the CPU of a journey: of the processes, and of
-the server's process behind the connection of each.
+the server's process behind the connection of each. Where procrastinate is installed, its jobs are measured beside them
+(`procrastinate_jobs.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 
 from agent.blocks import Final
 from agent.messages import Author, Message, Origin, Thread
+from bench import procrastinate_jobs
 from bench.harness import Row, World, show
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.journey import claims
@@ -52,7 +54,7 @@ GOALS = {1: 0.3, 2: 0.5, 4: 0.8}  # times SQLite
 CHATS, CALLERS = 2_000, 32
 LONGEST = longest_wait(ServiceLimits())
 PLAIN = RunEnding(RunState.DONE, title="t", has_ledger=False, has_steps=False)  # of a turn without tools
-DURABLE = "listen_addresses= shared_buffers=128MB max_connections=40 jit=off"
+DURABLE = "listen_addresses= shared_buffers=128MB max_connections=100 jit=off"
 TWICE = "SELECT count(*) FROM (SELECT run FROM outbox GROUP BY run HAVING count(*)>1) AS twice"
 
 
@@ -246,7 +248,19 @@ async def _work(target: str, seconds: float, shared: bool) -> None:
 async def measure(target: str, processes: int, seconds: float) -> Found:
     """Let so many processes work on a database at once; return the sum."""
     shared = ["--shared"] if processes > 1 else []
-    program = (sys.executable, "-m", "bench.journeys", "--work", target, "--seconds", str(seconds), *shared)
+    return await _run_all(["bench.journeys", "--work", target, "--seconds", str(seconds), *shared], processes)
+
+
+async def measure_jobs(target: str, processes: int, seconds: float) -> Found:
+    """Let so many processes do jobs of procrastinate on a database at once; return the sum."""
+    await procrastinate_jobs.prepare(target)
+    options = {"seconds": seconds, "warm": WARM_SECONDS, "callers": CALLERS, "processes": processes}
+    named = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return await _run_all(["bench.procrastinate_jobs", "--work", target, *named], processes)
+
+
+async def _run_all(arguments: Sequence[str], processes: int) -> Found:
+    program = (sys.executable, "-m", *arguments)
     pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE}
     workers = [await asyncio.create_subprocess_exec(*program, **pipes) for _ in range(processes)]  # type: ignore[arg-type]  # a mapping of options
     for worker in workers:
@@ -267,10 +281,18 @@ async def measure_on_server(server: PostgresServer, name: str, processes: int) -
         return found, int(execute(TWICE, {})[0][0])
 
 
+async def measure_jobs_on_server(server: PostgresServer, name: str, processes: int) -> Found:
+    """Measure procrastinate in a database of its own."""
+    sql_on_server(server, f"CREATE DATABASE {name}")
+    return await measure_jobs(server.url.format(name), processes, SECONDS)
+
+
 async def run(_world: World, full: bool = False) -> list[Row]:
     """Measure both in turns, so that what else the machine does meets both."""
     plain: list[Found] = []
     shared: dict[int, list[Found]] = {processes: [] for processes in PROCESSES}
+    jobs: dict[int, list[Found]] = {processes: [] for processes in PROCESSES}
+    version = procrastinate_jobs.version()
     twice = 0
     with tempfile.TemporaryDirectory(prefix="fawn-journeys-") as folder, postgres_server(DURABLE) as server:
         for number in range(FULL_ROUNDS if full else ROUNDS):
@@ -281,6 +303,8 @@ async def run(_world: World, full: bool = False) -> list[Row]:
                 found, doubled = await measure_on_server(server, f"j{number}_{processes}", processes)
                 shared[processes].append(found)
                 twice += doubled
+                if version:
+                    jobs[processes].append(await measure_jobs_on_server(server, f"p{number}_{processes}", processes))
     base = statistics.median(each.runs for each in plain) / SECONDS
     note = f"{CALLERS} callers, load {os.getloadavg()[0]:.0f}; {plain[-1].costs}"
     rows = [Row("journeys a second, SQLite", base, "/s", note=note)]
@@ -289,6 +313,13 @@ async def run(_world: World, full: bool = False) -> list[Row]:
         name, note = f"… PostgreSQL, {processes} processes", f"{ratio:.2f} × SQLite, goal {GOALS[processes]}"
         rate = statistics.median(each.runs for each in figures) / SECONDS
         rows.append(Row(name, rate, "/s", note=f"{note}; {figures[-1].costs}"))
+    for processes, figures in jobs.items() if version else ():
+        ratio = statistics.median(
+            each.runs / job.runs for each, job in zip(shared[processes], figures, strict=True) if job.runs
+        )
+        rate = statistics.median(each.runs for each in figures) / SECONDS
+        note = f"journeys are {ratio:.2f} × as many; {figures[-1].costs}"
+        rows.append(Row(f"jobs of procrastinate {version}, {processes} processes", rate, "/s", note=note))
     lost = sum(each.lost for figures in shared.values() for each in figures)
     rows.append(Row("runs with two answers", twice, "", goal=0, note=f"{lost} claims lost"))
     show("Journeys", rows)

@@ -217,6 +217,11 @@ def note(execute: Execute, result: str) -> None:
     audit.record(execute, AuditEvent(AuditKind.COMMAND, THREAD, "42", result=result))
 
 
+def audit_locks(execute: Execute) -> int:
+    """Return how many sessions keep others from the end of the audit."""
+    return len(execute("SELECT 1 FROM pg_locks WHERE locktype='advisory' AND granted AND objid=1178686318", {}))
+
+
 def results(execute: Execute) -> list[str]:
     """Return what the rows of the audit say, each of which continues the one before it."""
     rows, before = audit.read_page(execute, 0, 100), audit.EMPTY
@@ -267,17 +272,18 @@ async def test_rows_of_the_audit_that_are_appended_at_the_end_are_those_of_units
 async def test_a_process_that_has_recorded_a_deed_makes_others_wait_only_at_its_end(url: str) -> None:
     recorded, go_on = threading.Event(), threading.Event()
 
-    def slow(execute: Execute) -> None:
+    def slow(execute: Execute) -> int:
         note(execute, "slow")
         recorded.set()
         assert go_on.wait(20)
+        return audit_locks(execute)  # the wait alone shows nothing: the server ends a transaction that stands still
 
     async with opened(url, shared=True) as one, opened(url, shared=True) as two:
         unit = asyncio.create_task(one.run(slow))
         assert await asyncio.to_thread(recorded.wait, 20)
         await two.run(partial(note, result="quick"))
         go_on.set()
-        await unit
+        assert await unit == 0
         assert await two.run(results) == ["quick", "slow"]
 
 
@@ -437,20 +443,17 @@ async def test_tables_that_another_process_changes_are_read_again(url: str) -> N
 
 
 async def test_the_audit_stays_locked_after_a_part_that_was_undone(url: str) -> None:
-    def locks(execute: Execute) -> int:
-        return len(execute("SELECT 1 FROM pg_locks WHERE locktype='advisory' AND granted AND objid=1178686318", {}))
-
     def recorded(execute: Execute) -> int:
         audit.record(execute, AuditEvent(AuditKind.COMMAND))
         audit.read_head(execute)  # it is appended at once
-        return locks(execute)
+        return audit_locks(execute)
 
     def work(execute: Execute) -> list[int]:
-        found = [locks(execute)]
+        found = [audit_locks(execute)]
         with suppress(ZeroDivisionError), savepoint(execute, "part"):
             found.append(recorded(execute))
             raise ZeroDivisionError
-        return [*found, locks(execute), recorded(execute)]
+        return [*found, audit_locks(execute), recorded(execute)]
 
     async with opened(url) as store:
         assert await store.run(work) == [0, 1, 0, 1]

@@ -40,7 +40,7 @@ SUSPECT_WAITS_SECONDS = 5.0  # for a process without turns, while others live
 QUEUE_NOTICE_SECONDS = 1.5  # how long a message waits for a free place before its reply says so
 
 
-class Look(NamedTuple):
+class FoundWork(NamedTuple):
     """What a look at the conversations that wait has claimed and found."""
 
     jobs: Sequence[ClaimedRun]
@@ -263,13 +263,13 @@ class Scheduler:
             await self._tell_waiting(now)
         await self._wait()
 
-    def _look(self, execute: Execute, now: float, free: int, *, yields: bool) -> Look:
+    def _look(self, execute: Execute, now: float, free: int, *, yields: bool) -> FoundWork:
         """Claim up to `free` conversations; none, if it `yields` to a suspect and there is one."""
         elsewhere = self._count_elsewhere(execute)
         has_suspect = self._store.is_shared and runs.next_suspect(execute, self._owner) is not None
         free = 0 if has_suspect and yields else max(0, min(free, self._left_beside(elsewhere)))
         jobs = claims.claim_conversations(execute, self._current.access, self._owner, now, self._longest_wait, free)
-        return Look(jobs, conversations.earliest_claimable(execute, self._owner), elsewhere, has_suspect)
+        return FoundWork(jobs, conversations.earliest_claimable(execute, self._owner), elsewhere, has_suspect)
 
     async def _wait(self) -> None:
         """Wait for a wake-up, until the next message is ready, or for a while."""

@@ -30,6 +30,23 @@ _OPEN = f"p.state IN ({OutboxState.NEW}, {OutboxState.CLAIMED})"
 _HELD_UP = f"EXISTS (SELECT 1 FROM outbox p WHERE {_OPEN} AND p.thread=o.thread AND p.id<o.id AND p.owner<>:owner)"
 _NOT_MINE = f"(p.state={OutboxState.NEW} OR coalesce(p.owner, '')<>:owner)"
 _OTHERS = f"EXISTS (SELECT 1 FROM outbox p WHERE {_OPEN} AND p.thread=c.thread AND {_NOT_MINE})"
+_INSERT_CLAIMED = (
+    "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, language, payload, state, host, owner,"
+    " created) SELECT :key, :kind, c.thread, c.key, r.id, r.reply_to, r.requester, :language, :payload,"
+)
+_OF_RUN = (
+    ":owner, :now FROM runs r JOIN conversations c ON c.key=r.conversation WHERE r.id=:run"
+    " ON CONFLICT(key) DO NOTHING RETURNING *"
+)
+_STATE = f"CASE WHEN {_OTHERS} THEN {OutboxState.NEW} ELSE {OutboxState.CLAIMED} END"
+# (shared, a file) → what enqueues. With parameters instead, PostgreSQL would plan it anew each time, since a plan for
+# their values, which leaves out what need not be looked at, seems cheaper than that which it keeps.
+_ENQUEUE = {
+    (False, False): f"{_INSERT_CLAIMED} {OutboxState.CLAIMED}, '', {_OF_RUN}",
+    (False, True): f"{_INSERT_CLAIMED} {OutboxState.CLAIMED}, {HOST}, {_OF_RUN}",
+    (True, False): f"{_INSERT_CLAIMED} {_STATE}, '', {_OF_RUN}",
+    (True, True): f"{_INSERT_CLAIMED} {_STATE}, {HOST}, {_OF_RUN}",
+}
 _LOCK_CLAIMS = lock_until_commit(AdvisoryLock.OUTBOX)
 _CLAIM = (
     f"UPDATE outbox SET state={OutboxState.CLAIMED}, owner=:owner WHERE state={OutboxState.NEW} AND id IN"
@@ -187,17 +204,8 @@ def enqueue_claimed(
     reply that streams. The address is the conversation's, which may have moved since the run began. Empty when the row
     is there already.
     """
-    new = f"CASE WHEN {_OTHERS} THEN {OutboxState.NEW} ELSE {OutboxState.CLAIMED} END"
-    # Not by parameters: PostgreSQL would plan the statement anew each time, since what it needs not look at costs less.
-    state = new if holder.shared else f"{OutboxState.CLAIMED}"
-    host = HOST if kind is OutboxKind.FILE else "''"
     rows = execute(
-        "INSERT INTO outbox(key, kind, thread, conversation, run, reply_to, person, language, payload, state, owner,"
-        " host, created)"
-        " SELECT :key, :kind, c.thread, c.key, r.id, r.reply_to, r.requester, :language, :payload,"
-        f" {state}, :owner, {host}, :now"
-        " FROM runs r JOIN conversations c ON c.key=r.conversation WHERE r.id=:run"
-        " ON CONFLICT(key) DO NOTHING RETURNING *",
+        _ENQUEUE[holder.shared, kind == OutboxKind.FILE],
         {
             "key": key,
             "kind": kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -104,9 +105,15 @@ async def test_what_was_read_ahead_does_not_outlive_a_write_a_lock_or_the_unit(u
         for then in (write, lock):
             await store.run(lambda execute: execute("UPDATE conversations SET title='old'", {}))
             assert await store.run(lambda execute, then=then: look(execute, then)) == ["old", "theirs"]  # type: ignore[misc]  # bound
-        await store.run(lambda execute: read_ahead(execute, ask))
-        await store.run(lambda execute: execute(RETITLE, {}))
-        assert await store.run(title) == "new"
+        await store.run(lambda execute: execute("UPDATE conversations SET title='old'", {}))
+
+        def change(_execute: Execute) -> None:
+            with session(url) as other:
+                other.execute(RETITLE)
+                other.commit()
+
+        units = [lambda execute: read_ahead(execute, ask), change, title]  # of one transaction
+        assert (await asyncio.gather(*map(store.run, units)))[2] == "new"
 
 
 async def test_what_is_read_ahead_shares_a_message_with_what_waits(url: str, tmp_path: Path) -> None:

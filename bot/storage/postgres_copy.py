@@ -30,7 +30,7 @@ from bot.storage.migrate import (
     revision_chain,
     sync_path,
 )
-from bot.storage.postgres_schema import check_server, read_revision, render_schema
+from bot.storage.postgres_schema import MEMORY_WORDS, NO_MEMORY_WORDS, check_server, read_revision, render_schema
 from bot.storage.postgres_session import COPY_LOCK, NamedRow, Target, check_direct, connect, execute_on, own_database
 from bot.storage.row_copy import (
     FULL_TEXT_COLUMNS,
@@ -128,7 +128,9 @@ def copy_to_postgres(file: Path, target: Target, verify: Verify, record: Record 
         connection.execute("BEGIN")
         connection.execute(re.sub(r"^(BEGIN|COMMIT);$", "", render_schema(), flags=re.MULTILINE).encode())
         with _rows_of(file) as source:
+            connection.execute(NO_MEMORY_WORDS)
             copied = _fill(connection, source)
+            connection.execute(MEMORY_WORDS)
             _set_identities(connection, source)
         with read_only(file, snapshot=True) as read:
             copied.audit = _compare_audit(verify, read, execute)

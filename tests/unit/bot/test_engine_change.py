@@ -91,6 +91,8 @@ async def test_the_copy_goes_on_where_the_file_was(config: Config) -> None:
     [(body,)] = rows_of(config, "SELECT body FROM audit ORDER BY seq DESC LIMIT 1")
     assert b'"kind":"database.copied"' in bytes(body)
     assert b'"to":"postgresql"' in bytes(body)
+    [(index,)] = rows_of(config, "SELECT indexdef FROM pg_indexes WHERE indexname='memory_words'")
+    assert "fastupdate=off" in index, "it is dropped while the rows come"
 
 
 @contextmanager

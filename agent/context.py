@@ -180,7 +180,7 @@ class MemoryNotes(Protocol):
 class ToolRates(Protocol):
     """How often tools may be called."""
 
-    def take(self, tool: str) -> float | None:
+    async def take(self, tool: str) -> float | None:
         """Count a call and return None, or return the unix time when the tool may be called again."""
 
 

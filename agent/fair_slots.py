@@ -102,3 +102,22 @@ class FairSlots:
         self._waiting.remove(waiter)
         if not any(each.owner == waiter.owner for each in self._waiting):
             del self._rank[waiter.owner]
+
+
+@dataclass(slots=True)
+class CallingProcesses:
+    """How many processes call the same models: each has its part of the places, and at least one."""
+
+    count: int = 1
+
+    def part(self, limit: int) -> int:
+        """Return the part of a limit that is this process's."""
+        return max(1, limit // self.count)
+
+
+PROCESSES = CallingProcesses()
+
+
+def share_model_calls(processes: int) -> None:
+    """Count so many processes that call the models of the configuration."""
+    PROCESSES.count = max(1, processes)

@@ -128,6 +128,7 @@ class App:
             if not (opened := await open_database(config, stack, self._stop, self._lose_lease)):
                 return 0
             self._store = opened
+            self._rates.is_shared = opened.is_shared
             await use_languages(self._store, self._current)
             await self._skills.refresh()
             store, channels = self._store, self._supervisor.channels

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
+from agent.fair_slots import share_model_calls
 from bot.config.schema import Config
 from bot.config.shared_digest import shared_digest
 from bot.features import FEATURES
@@ -70,7 +71,13 @@ async def keep_lease(store: Database, config: Config, stack: AsyncExitStack, los
         with suppress(RuntimeError):  # it was closed
             loop.call_soon_threadsafe(lost, LEASE_LOST)
 
-    await stack.enter_async_context(Replicas(store, partial(_release_now, config=config), end, share_accounts).kept())
+    await stack.enter_async_context(Replicas(store, partial(_release_now, config=config), end, share_limits).kept())
+
+
+def share_limits(processes: int) -> None:
+    """Divide the limits of accounts and of models between so many processes."""
+    share_accounts(processes)
+    share_model_calls(processes)
 
 
 def _release_now(execute: Execute, config: Config) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from agent.backoff import jitter
 from agent.blocks import Notice
-from agent.fair_slots import FairSlots, SlotGroups
+from agent.fair_slots import PROCESSES, FairSlots, SlotGroups
 from agent.models.errors import ErrorVerdict, classify_error
 from agent.models.settings import CallLimits, ModelSettings
 from agent.spending import Meter
@@ -139,7 +139,7 @@ class ModelTraffic:
     def groups_of(self, settings: ModelSettings) -> SlotGroups:
         """Return the limits that a call of a model counts against."""
         limits = {ALL_CALLS: self.limits.model_calls, ("model", settings.name): settings.calls}
-        return {group: limit for group, limit in limits.items() if limit}
+        return {group: PROCESSES.part(limit) for group, limit in limits.items() if limit}
 
 
 class CalledModel(Protocol):

@@ -18,7 +18,7 @@ class RateLimitPolicy:
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Run the tool unless it was called too often."""
         name, rates = request.tool_call["name"], turn_context_of(request).tool_rates
-        until = rates.take(name) if rates else None
+        until = await rates.take(name) if rates else None
         if until is None:
             return await handler(request)
         turn_context_of(request).notes.append(CallNote("result", name, "rate"))

@@ -164,8 +164,7 @@ class TurnRunner:
         context.brief, context.meter = work.agent.prompt_of(job.agent), work.account.meter
         context.notes, context.judged = work.account.notes, work.account.judged
         context.own_sandboxes = work.task_sandboxes.open
-        await self._rates.read_tools(self._store)
-        context.tool_rates = self._rates
+        context.tool_rates = await self._rates.tools_of(self._store)
         for part in work.parts:
             await part.prepare(context)
         inputs = await work.uploads.make_inputs(channel, job.messages)

@@ -2,7 +2,7 @@
 
 The counts are in memory. After a start, and when the limits change, they are read once from rows that exist anyway: the
 messages from the inbox, the tool calls from the audit. Where several processes share a database, those of messages are
-read again after a second, and those of tools are each process's own.
+read again after a second, and the calls of tools that have a limit are rows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 from agent.messages import Message, Thread
@@ -21,6 +22,7 @@ from bot.config.spending import RateLimitConfig
 from bot.current import Current
 from bot.storage.blanked import PIECE_SECONDS
 from bot.storage.database import Database, Execute
+from bot.storage.tool_uses import take_tool_use
 from bot.storage.uses import MessageUse, forgotten_name, read_forgotten_uses, read_message_uses, read_tool_uses
 from bot.storage.web_people import payer_key, true_person
 from catalogue import format_duration, ngettext
@@ -29,6 +31,7 @@ MESSAGE_SCOPES = ("person", "chat")
 PAGE_ROWS = 2000  # of the audit, read in one transaction
 LAST_ROW = 2**63 - 1
 REPEAT_SECONDS = 600.0  # within which a channel offers again what was not stored
+MAX_NAME_CHARS = 200  # of a tool, which a model may have made up
 MAX_KEYS = 10_000  # then those without a recent use are forgotten
 Uses = Mapping[str, tuple[str, Collection[str]]]  # scope → the key, and the names by which an entry may call it
 
@@ -77,7 +80,7 @@ class ToolAndMessageRates:
 
     def __init__(self, current: Current, *, is_shared: bool = False) -> None:
         self._current = current
-        self._is_shared = is_shared
+        self.is_shared = is_shared  # with other processes
         self._read_at = 0.0  # the messages
         self._times: dict[str, deque[float]] = {}
         self._taken: dict[str, float] = {}  # keys of uses → when
@@ -89,7 +92,7 @@ class ToolAndMessageRates:
 
         `begins_work` says whether a command counts.
         """
-        if self._is_shared and abs(now - self._read_at) >= self.SHARED_SECONDS:
+        if self.is_shared and abs(now - self._read_at) >= self.SHARED_SECONDS:
             self._read_for.pop(MESSAGE_SCOPES, None)
         since = self._begin_reading(now, *MESSAGE_SCOPES)
         if since is None:
@@ -116,6 +119,12 @@ class ToolAndMessageRates:
             for times in counters[key]:
                 times.append(use.received)
         self._times = {key: deque(sorted(times)) for key, times in self._times.items()}
+
+    async def tools_of(self, store: Database) -> ToolCallRates:
+        """Return the rates of tools, with the earlier calls."""
+        if not store.is_shared:
+            await self.read_tools(store)
+        return ToolCallRates(self, store)
 
     async def read_tools(self, store: Database) -> None:
         """Count the earlier calls of tools, unless that was done for the limits in force."""
@@ -152,10 +161,28 @@ class ToolAndMessageRates:
         refused = self._take({"tool": (tool, (tool,))}, time.time() if now is None else now)
         return refused.until if refused else None
 
-    def take_once(self, tool: str, key: str) -> float | None:
-        """As `take`, for a call that has a key."""
+    def take_once(self, execute: Execute, tool: str, key: str) -> float | None:
+        """As `take`, for a call that has a key, in the transaction that makes it."""
+        if self.is_shared:
+            return self.take_shared(execute, tool, key)
         refused = self._take({"tool": (tool, (tool,))}, time.time(), key)
         return refused.until if refused else None
+
+    def has_limit(self, tool: str) -> bool:
+        """Return whether a limit in force counts the calls of a tool."""
+        return bool(self._limits_of_tool(tool))
+
+    def take_shared(self, execute: Execute, tool: str, key: str) -> float | None:
+        """As `take_once`, over all processes on the database."""
+        if not (limits := self._limits_of_tool(tool)):
+            return None
+        counts = [(limit.count, limit.seconds) for limit in limits]
+        kept = longest_window(self._current.config.rate_limits, ("tool",))
+        wait = take_tool_use(execute, key, tool[:MAX_NAME_CHARS], counts, kept)
+        return None if wait is None else time.time() + wait
+
+    def _limits_of_tool(self, tool: str) -> list[RateLimitConfig]:
+        return _limits_of(self._current.config.rate_limits, {"tool": (tool, (tool,))})
 
     def _counters(self, uses: Uses) -> list[deque[float]]:
         limits = _limits_of(self._current.config.rate_limits, uses)
@@ -193,6 +220,22 @@ class ToolAndMessageRates:
         self._taken[key] = now
         while self._taken[first := next(iter(self._taken))] < now - REPEAT_SECONDS:
             del self._taken[first]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallRates:
+    """The rates of tools, for calls of turns: in memory, or in the rows of all processes on the database."""
+
+    rates: ToolAndMessageRates
+    store: Database
+
+    async def take(self, tool: str) -> float | None:
+        """See `agent.context.ToolRates`. Raises StorageError where the database counts."""
+        if not self.store.is_shared:
+            return self.rates.take(tool)
+        if not self.rates.has_limit(tool):
+            return None
+        return await self.store.run(partial(self.rates.take_shared, tool=tool, key=uuid4().hex))
 
 
 def longest_window(limits: Sequence[RateLimitConfig], scopes: Collection[str] = MESSAGE_SCOPES) -> float:

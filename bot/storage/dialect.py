@@ -40,6 +40,7 @@ class AdvisoryLock(IntEnum):
     OUTBOX = 1178686322  # one at a time claims rows: none overtakes another
     COPY = 1178686323  # shared by copies, which read one moment; who overwrites what was deleted has it alone
     QUEUE = 1178686324  # one at a time looks who has to wait
+    TOOLS = 1178686327  # one at a time counts a call of a limited tool
     SCHEMA = 1178686325  # a session that makes or upgrades the tables, where others may do the same
     PROCESS = 1178686326  # with a second number, shared by the sessions that work for one process
 

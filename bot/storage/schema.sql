@@ -914,9 +914,17 @@ CREATE TABLE skill_versions (
     PRIMARY KEY (name, hash, part)
 );
 
+CREATE TABLE tool_uses (
+    "key" TEXT NOT NULL,
+    tool TEXT NOT NULL,
+    at FLOAT NOT NULL,
+    PRIMARY KEY ("key")
+);
+CREATE INDEX tool_uses_by_time ON tool_uses (at);
+
 CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0126');
+INSERT INTO alembic_version VALUES ('0125');
 COMMIT;

@@ -23,7 +23,7 @@ from bot.storage.tasks import TaskRow
 from catalogue import N_, _, localized
 from channels.shared.texts import shorten
 
-TakeTool = Callable[[str, str], float | None]
+TakeTool = Callable[[Execute, str, str], float | None]
 DISABLED = N_("Background tasks are disabled here. Whoever runs me can enable them in the configuration.")
 TOO_MANY_HERE = N_("At most {limit} background tasks may run in one thread.")
 TOO_MANY = N_("One person may have at most {limit} background tasks at once.")
@@ -167,7 +167,7 @@ def retry_task(execute: Execute, current: Current, row: TaskRow, key: str, now: 
             raise TaskRefused(_(RULED_OUT))
         _record_call(execute, row, "allowed")
         _check_limits(execute, current, who)  # only what is allowed counts for the rate
-        if until := take_tool(_use_of(row).name, key):
+        if until := take_tool(execute, _use_of(row).name, key):
             _record_call(execute, row, "rate")
             zone = people.zone_of(execute, row.channel, row.person) or current.config.time_zone or "UTC"
             raise TaskRefused(_(RATE_REACHED, time=f"{local_time(until + 59, zone):%Y-%m-%d %H:%M}"))

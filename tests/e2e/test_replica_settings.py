@@ -9,8 +9,9 @@ import yaml
 from bot.cli.exit_codes import CONFIG, OK
 from tests.e2e.test_api import add_key, client_of, finished_run, post, wait_for
 from tests.e2e.test_replicas import Replica, pair, server
+from tests.fakes.model import FakeModel
 from tests.fakes.server import until
-from tests.support.service_process import ask
+from tests.support.service_process import ask, bash
 
 __all__ = ["pair", "server"]
 Pair = tuple[Replica, Replica]
@@ -66,3 +67,40 @@ async def test_the_limit_of_turns_counts_those_of_both_services(pair: Pair) -> N
         [(state,)] = one.rows("SELECT state FROM runs ORDER BY id LIMIT 1")
         assert state == "done", "the short turn has waited for the long one"
         await finished_run(there, first["id"])
+
+
+async def test_both_services_together_keep_the_limits_of_tools_and_of_model_calls(pair: Pair) -> None:
+    """Six calls of a tool that may run four times, and six model calls at once of which two may."""
+    one, two = pair
+    limits = {
+        "limits": {"model_calls": 2},
+        "rate_limits": [{"scope": "tool", "which": "bash", "count": 4, "seconds": 3600}],
+    }
+    for each in pair:
+        change(each, **limits)
+    assert (await one.fawn("reload"))[0] == OK
+    key = await add_key(one, "ci", "telegram/7")
+    sent = []
+    async with client_of(one, key) as here, client_of(two, key) as there:
+        for number in range(6):
+            text = ask(steps=[bash("echo ran")], word="w-", tokens=20, tok_ms=50, id=f"n{number}")
+            at = here if number % 2 else there
+            _status, message = await post(at, f"/v1/threads/{number}/messages", {"text": text})
+            sent.append(message["id"])
+        for id in sent:
+            await finished_run(here, id)
+    results = [str(m["content"]) for r in one.model.requests() for m in r.messages[-1:] if m["role"] == "tool"]
+    assert sorted("ran" in each for each in results) == [False] * 2 + [True] * 4, results
+    assert sum("has reached its rate limit" in each for each in results) == 2
+    assert most_at_once(one.model) <= 2
+
+
+def most_at_once(model: FakeModel) -> int:
+    """Return how many calls were under way at once, at most."""
+    begun = [(request.at, 1) for request in model.requests()]
+    ended = [(request.end - 0.02, -1) for request in model.requests() if request.end]  # the client may be a bit faster
+    count = most = 0
+    for _at, change_by in sorted(begun + ended):
+        count += change_by
+        most = max(most, count)
+    return most

@@ -38,7 +38,11 @@ class Replica(AllPlatforms):
         return path.read_text("ascii").strip() if path.exists() else ""
 
     def environment(self) -> dict[str, str]:
-        return super().environment() | {"PYTHONPATH": str(self.program)}
+        """Without a token in it, which alone would make a channel."""
+        found = super().environment() | {"PYTHONPATH": str(self.program)}
+        if "telegram" not in self.names:
+            del found["TELEGRAM_BOT_TOKEN"]
+        return found
 
     async def spawn(self, *arguments: str) -> Running:
         self.forked = self.program == ROOT

@@ -59,6 +59,7 @@ NO_PEOPLE = {
     "channel_state": "positions in the events of platforms, and keys of encryption",
     "listening": "chats whose talk is kept, with a time",
     "leases": "what a process alone does, such as listening to an account",
+    "tool_uses": "calls of tools that have a limit, with a time",
     "skill_versions": "files of skills, which all processes have",
     "shared_files": "tokens of MCP servers, and decisions about skills, which all processes have",
     "replicas": "the processes that work on the database, with their machines",

@@ -80,7 +80,7 @@ async def test_a_repeated_command_has_the_rights_of_its_person_and_counts_as_a_c
 ) -> None:
     taken: dict[str, str] = {}  # key → tool
 
-    def take(tool: str, key: str) -> None:
+    def take(_execute: Execute, tool: str, key: str) -> None:
         taken[key] = tool
 
     async def retry(command: str, title: str, tool: str) -> None:
@@ -116,7 +116,7 @@ async def test_a_background_agent_has_the_rights_of_all_for_whom_its_caller_work
         first = start_agent(execute, current, who, "k1", "work", "work", 0.0, worker)
         row = tasks.find_task(execute, first)
         assert row
-        again = retry_task(execute, current, row, "k2", 0.0, lambda _tool, _key: None)
+        again = retry_task(execute, current, row, "k2", 0.0, lambda _execute, _tool, _key: None)
         return [people_of(execute, number) for number in (first, again)]
 
     def people_of(execute: Execute, number: int) -> list[str]:

@@ -78,7 +78,7 @@ def need_confinement() -> None:
 def test_hostile_code_in_a_parser_reaches_no_file_no_network_and_no_process() -> None:
     need_confinement()
     command = [sys.executable, "-I", "-B", "-c", HOSTILE, str(WORKER), parser_program().hex()]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr.decode()
     found = json.loads(done.stdout)
     assert found["confined"]

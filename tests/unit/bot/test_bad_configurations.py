@@ -121,6 +121,6 @@ def test_the_program_itself_ends_with_the_code_of_a_faulty_configuration(tmp_pat
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=180,
         )
         assert done.returncode == CONFIG, (command, done.stdout, done.stderr)

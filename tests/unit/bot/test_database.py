@@ -100,7 +100,7 @@ def test_the_process_ends_however_its_main_task_ends(tmp_path: Path, end: str) -
         f"        await asyncio.sleep(0)\n        {end}\n        await asyncio.Event().wait()\n"
         "with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:\n    runner.run(main())\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=180)
     connection = sqlite3.connect(tmp_path / "some.db")
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("kept",)]
     connection.close()

@@ -227,7 +227,8 @@ async def test_of_two_at_once_one_copies_and_the_other_is_refused(config: Config
     )
     refused = [each for each in done if isinstance(each, BaseException)]
     assert len(refused) == 1, done
-    assert "not empty" in str(refused[0])
+    late = "not empty", "Another process already works on this PostgreSQL database"  # after the copy, or during it
+    assert any(words in str(refused[0]) for words in late)
 
 
 async def test_a_start_neither_forgets_what_is_in_the_file_nor_what_was_half_restored(config: Config) -> None:

@@ -239,7 +239,7 @@ def test_a_command_names_the_code_it_waits_for_on_stderr(folder: Path) -> None:
         "PATIENCE.set(CodePatience(0.05, 0.5)); sys.exit(main(['check']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False, timeout=180
     )
     assert done.returncode == 2
     assert "Still waiting for `own_code_hangs`" in done.stderr

@@ -218,7 +218,7 @@ def elsewhere(path: str, folder: Path) -> list[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=180,
         cwd=folder,
         env={**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parents[3])},
     )
@@ -322,7 +322,7 @@ def test_an_ordinary_user_can_run_sandboxes() -> None:
         subprocess.run(["chmod", "-R", "a+rX", home], check=True)
         done = subprocess.run(
             ["setpriv", "--reuid=64321", "--regid=64321", "--groups=60,64322", "/usr/bin/python3", "-c", script],
-            cwd=home, capture_output=True, text=True, timeout=60, env={"PATH": os.defpath},
+            cwd=home, capture_output=True, text=True, timeout=180, env={"PATH": os.defpath},
         )  # fmt: skip
     assert done.stderr == ""
     assert done.stdout == "1000 hi True ['64322', 'games']\n"

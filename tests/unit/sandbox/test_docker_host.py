@@ -178,7 +178,7 @@ async def test_a_service_in_a_container_finds_its_host_paths(
     )  # fmt: skip
     try:
         client.start(made["Id"])
-        await asyncio.to_thread(client.wait, made["Id"], timeout=60)
+        await asyncio.to_thread(client.wait, made["Id"], timeout=180)
         said = client.logs(made["Id"]).decode().splitlines()
     finally:
         client.remove_container(made["Id"], force=True)

@@ -18,6 +18,7 @@ from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import COPYING, RESTORING, DatabaseFault, InterruptedRestore, sync_path
+from bot.storage.progress import Progress
 from bot.storage.row_copy import Copied
 from catalogue import N_
 from sandbox.disk.removal import remove_tree
@@ -25,28 +26,28 @@ from sandbox.disk.removal import remove_tree
 POSTGRESQL, SQLITE = "postgresql", "sqlite"
 
 
-def change_engine(config: Config, engine: str) -> Copied:
+def change_engine(config: Config, engine: str, progress: Progress | None = None) -> Copied:
     """Copy everything to this engine, with a row of the audit about it. The caller holds the lock of data_dir.
 
     Raises DatabaseFault and DatabaseInUse. It blocks.
     """
     if (config.data_dir / RESTORING).exists():
         raise InterruptedRestore(config.data_dir)
-    return _to_server(config) if engine == POSTGRESQL else _to_file(config)
+    return _to_server(config, progress) if engine == POSTGRESQL else _to_file(config, progress)
 
 
 def _event(engine: str) -> AuditEvent:
     return AuditEvent(AuditKind.DATABASE_COPIED, what=audit.command_line() | {"to": engine})
 
 
-def _to_server(config: Config) -> Copied:
+def _to_server(config: Config, progress: Progress | None) -> Copied:
     file = config.data_dir / FILE
     if not file.exists():
         raise DatabaseFault(N_("{file} is not there: there is nothing to copy"), file=file)
-    return PostgresCopies(config).fill(file, partial(audit.record, event=_event(POSTGRESQL)))
+    return PostgresCopies(config).fill(file, partial(audit.record, event=_event(POSTGRESQL)), progress)
 
 
-def _to_file(config: Config) -> Copied:
+def _to_file(config: Config, progress: Progress | None) -> Copied:
     file, draft = config.data_dir / FILE, config.data_dir / COPYING
     logs = [file.with_name(f"{FILE}-{name}") for name in ("wal", "shm")]
     if file.exists() or (logs[0].exists() and logs[0].stat().st_size):
@@ -56,7 +57,7 @@ def _to_file(config: Config) -> Copied:
             each.unlink(missing_ok=True)
         remove_tree(draft)
         draft.mkdir(mode=0o700)
-        copied = PostgresCopies(config).read_into(draft / FILE)
+        copied = PostgresCopies(config).read_into(draft / FILE, progress)
         asyncio.run(_record(draft / FILE, _event(SQLITE)))
         sync_path(draft / FILE)
         os.rename(draft / FILE, file)

@@ -20,6 +20,7 @@ from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database
 from bot.storage.migrate import RESTORING, prepare_databases, sync_path
+from bot.storage.progress import Progress
 from bot.storage.upkeep import find_damage
 from catalogue import N_, LocalizedError
 from sandbox.disk.file_threads import run_file_work
@@ -50,7 +51,7 @@ class RestoreTarget(Protocol):
     def check_empty(self) -> None:
         """Raises DatabaseFault."""
 
-    def fill(self, file: Path) -> object:
+    def fill(self, file: Path, record: None = None, progress: Progress | None = None) -> object:
         """Copy everything from a file into it, or nothing. Raises DatabaseFault."""
 
 
@@ -61,6 +62,7 @@ async def restore_backup(
     sealer: Sealer,
     entries: int = MAX_ENTRIES,
     server: RestoreTarget | None = None,
+    progress: Progress | None = None,
 ) -> Restored:
     """Restore an archive of so many entries at most into a data_dir whose lock the caller holds, and a `server`.
 
@@ -71,7 +73,8 @@ async def restore_backup(
     await run_file_work(_make_room, data_dir)
     staging = data_dir / RESTORING
     try:
-        files, size = await run_file_work(unpack_backup, file, staging, DATABASE, FOLDERS, sealer, entries)
+        unpack = partial(unpack_backup, first=DATABASE, folders=FOLDERS, sealer=sealer, most=entries, meter=progress)
+        files, size = await run_file_work(unpack, file, staging)
         await run_file_work(_check_database, file, staging / DATABASE)
         await run_file_work(prepare_databases, staging)
         async with Database(staging / DATABASE) as store:
@@ -80,7 +83,7 @@ async def restore_backup(
     except BaseException:
         await run_file_work(remove_tree, staging)  # the data_dir is as it was
         raise
-    await run_file_work(_put_in_place, data_dir, server)
+    await run_file_work(_put_in_place, data_dir, server, progress)
     return Restored(files, size, await run_file_work(_place_skills, data_dir / CUSTOM_SKILLS, custom_skills))
 
 
@@ -105,7 +108,7 @@ def _check_database(file: Path, path: Path) -> None:
         raise UnpackRefused(DAMAGED, file=file, error=damage)
 
 
-def _put_in_place(data_dir: Path, server: RestoreTarget | None) -> None:
+def _put_in_place(data_dir: Path, server: RestoreTarget | None, progress: Progress | None) -> None:
     """Rename what was unpacked into the data_dir, the database last: with it the restore is complete.
 
     A server that fails leaves an interrupted restore: nobody knows at once whether it has committed.
@@ -119,7 +122,7 @@ def _put_in_place(data_dir: Path, server: RestoreTarget | None) -> None:
             os.rename(staging / name, data_dir / name)
             sync_path(data_dir)
     if server:
-        server.fill(staging / DATABASE)
+        server.fill(staging / DATABASE, progress=progress)
     remove_tree(staging)
 
 

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from bot.admin.operations import Answer
 from bot.cli.command import ConfiguredCommand
+from bot.cli.progress import add_quiet, format_bytes, shown
 from bot.cli.service_call import CliAction, run_action
 from bot.config.schema import Config
+from bot.storage.progress import Part, Progress
 from catalogue import _
+from sandbox.disk.archive import unfinished
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help=_("the .tar.gz file to create"))
+    add_quiet(parser)
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
     file = Path(arguments.file).absolute()  # the service can have another working directory
-    return asyncio.run(run_action(config, BACKUP, (str(file),)))
+    progress = Progress()
+    with shown(progress, quiet=arguments.quiet, look=partial(_measure, progress, unfinished(file))):
+        return asyncio.run(run_action(config, BACKUP, (str(file),)))
+
+
+def _measure(progress: Progress, partial_file: Path) -> None:
+    """Read how much has been written: a running service writes it, and answers at the end."""
+    with suppress(OSError):  # not begun, or in place already
+        written = partial_file.stat().st_size
+        if progress.part is None:
+            progress.begin(Part.WRITE)
+        progress.done = written
 
 
 def _describe(_config: Config, answer: Answer) -> str:
@@ -27,13 +44,9 @@ def _describe(_config: Config, answer: Answer) -> str:
     wrote = _(
         "Wrote {file} ({size}). `fawn restore {file}` puts it into an empty data_dir.",
         file=answer["file"],
-        size=_format_bytes(answer["bytes"]),
+        size=format_bytes(answer["bytes"]),
     )
     return "\n".join([wrote, *left])
-
-
-def _format_bytes(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 1_000_000 else f"{count / 1e3:.1f} KB"
 
 
 BACKUP = CliAction("backup", _describe, ("file",))

@@ -7,11 +7,13 @@ import argparse
 from bot.admin.engine_change import POSTGRESQL, SQLITE, change_engine
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import CONFIG, FAULT, OK, TAKEN, fail
+from bot.cli.progress import add_quiet, shown
 from bot.config.database import URL_EXAMPLE
 from bot.config.schema import Config
 from bot.service.store import FILE
 from bot.storage.data_lock import DatabaseInUse, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault
+from bot.storage.progress import Progress
 from bot.storage.row_copy import Copied
 from catalogue import N_, _, ngettext
 
@@ -19,6 +21,7 @@ from catalogue import N_, _, ngettext
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     text = _("postgresql: from fawn.db in data_dir into the database of the section `database`; sqlite: the way back")
     parser.add_argument("--to", required=True, metavar="ENGINE", help=text)
+    add_quiet(parser)
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
@@ -35,8 +38,9 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
         return fail(text, CONFIG)
     try:
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with DataLock(config.data_dir):
-            copied = change_engine(config, engine)
+        progress = Progress()
+        with DataLock(config.data_dir), shown(progress, quiet=arguments.quiet):
+            copied = change_engine(config, engine, progress)
     except (DataDirLocked, DatabaseInUse) as error:
         return fail(error, TAKEN)
     except (DatabaseFault, OSError) as error:

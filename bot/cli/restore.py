@@ -9,11 +9,13 @@ from pathlib import Path
 from bot.admin.restore import Restored, RestoreRefused, restore_backup
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import FAULT, OK, TAKEN, fail
+from bot.cli.progress import add_quiet, shown
 from bot.config.schema import Config
 from bot.service.store import PostgresCopies
 from bot.service.stored_secrets import KeyUnknown, sealer_of
 from bot.storage.data_lock import DatabaseInUse, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault
+from bot.storage.progress import Progress
 from catalogue import _, ngettext
 from sandbox.disk.unpacking import MAX_ENTRIES, UnpackRefused
 
@@ -22,6 +24,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help=_("the .tar.gz file that `fawn backup` wrote"))
     text = _("refuse a file with more entries than this; default: {n:,}", n=MAX_ENTRIES)
     parser.add_argument("--entries", type=int, default=MAX_ENTRIES, metavar="N", help=text)
+    add_quiet(parser)
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
@@ -29,11 +32,13 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
     try:
         sealer = sealer_of(config)
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with DataLock(config.data_dir):
+        progress = Progress()
+        with DataLock(config.data_dir), shown(progress, quiet=arguments.quiet):
             restored = asyncio.run(
                 restore_backup(
                     *(Path(arguments.file), config.data_dir, Path(config.skills.custom), sealer, arguments.entries),
                     server=server,
+                    progress=progress,
                 )
             )
     except (DataDirLocked, DatabaseInUse) as error:

@@ -32,6 +32,7 @@ from bot.storage.migrate import (
 )
 from bot.storage.postgres_schema import MEMORY_WORDS, NO_MEMORY_WORDS, check_server, read_revision, render_schema
 from bot.storage.postgres_session import COPY_LOCK, NamedRow, Target, check_direct, connect, execute_on, own_database
+from bot.storage.progress import Part, Progress
 from bot.storage.row_copy import (
     FULL_TEXT_COLUMNS,
     FULL_TEXT_TABLE,
@@ -70,6 +71,10 @@ OBJECTS = (
 IDENTITIES = (
     "SELECT table_name, column_name FROM information_schema.columns WHERE is_identity='YES'"
     " AND table_schema=current_schema()"
+)
+ABOUT_ROWS = (  # as the server last estimated; 0 where it never has
+    "SELECT coalesce(sum(greatest(reltuples, 0)), 0) FROM pg_class"
+    " WHERE relnamespace=CAST(current_schema() AS regnamespace) AND relkind='r'"
 )
 TYPES = {"bigint": "int8", "double precision": "float8"}  # as COPY is told
 TABLE = re.compile(r"^CREATE (?:VIRTUAL )?TABLE (\w+)", re.MULTILINE)
@@ -115,7 +120,9 @@ def check_empty(target: Target) -> None:
         _check_target(partial(execute_on, connection))
 
 
-def copy_to_postgres(file: Path, target: Target, verify: Verify, record: Record | None, patience: float) -> Copied:
+def copy_to_postgres(
+    file: Path, target: Target, verify: Verify, record: Record | None, patience: float, progress: Progress
+) -> Copied:
     """Fill an empty database with the rows of a file, and own it meanwhile.
 
     Raises DatabaseInUse, DatabaseFault and StorageError; unless it is CommitUnsettled, nothing was kept.
@@ -129,7 +136,7 @@ def copy_to_postgres(file: Path, target: Target, verify: Verify, record: Record 
         connection.execute(re.sub(r"^(BEGIN|COMMIT);$", "", render_schema(), flags=re.MULTILINE).encode())
         with _rows_of(file) as source:
             connection.execute(NO_MEMORY_WORDS)
-            copied = _fill(connection, source)
+            copied = _fill(connection, source, progress)
             connection.execute(MEMORY_WORDS)
             _set_identities(connection, source)
         with read_only(file, snapshot=True) as read:
@@ -142,7 +149,13 @@ def copy_to_postgres(file: Path, target: Target, verify: Verify, record: Record 
     return copied
 
 
-def copy_to_sqlite(target: Target, file: Path, verify: Verify | None = None, patience: float | None = None) -> Copied:
+def copy_to_sqlite(
+    target: Target,
+    file: Path,
+    verify: Verify | None = None,
+    patience: float | None = None,
+    progress: Progress | None = None,
+) -> Copied:
     """Make an SQLite file with the rows of a database at one moment. With `patience`, own the database meanwhile.
 
     Raises DatabaseInUse, DatabaseFault, StorageError, sqlite3.Error and OSError.
@@ -159,7 +172,7 @@ def copy_to_sqlite(target: Target, file: Path, verify: Verify | None = None, pat
             copy.execute("PRAGMA synchronous=OFF")  # what is not complete is not used
             copy.execute("PRAGMA secure_delete=ON").fetchall()
             copy.execute("BEGIN")
-            copied = _fill_file(connection, copy)
+            copied = _fill_file(connection, copy, progress or Progress())
             copy.execute("COMMIT")
         sync_path(file)
         if verify:
@@ -228,8 +241,9 @@ def _tables(connection: Connection) -> list[Table]:
     return [Table(name, found) for name, found in columns.items()]
 
 
-def _fill(connection: Connection, source: sqlite3.Connection) -> Copied:
+def _fill(connection: Connection, source: sqlite3.Connection, progress: Progress) -> Copied:
     copied = Copied()
+    progress.begin(Part.ROWS, sum(_count(source, table.name) for table in _tables(connection)))
     for table in _tables(connection):
         rows = source.execute(f"SELECT _rowid_, {table.names} FROM {table.name}")
         count = 0
@@ -238,13 +252,18 @@ def _fill(connection: Connection, source: sqlite3.Connection) -> Copied:
             for row in convert_rows(table, rows, copied):
                 copy.write_row(row)
                 count += 1
+                progress.add(1)
         copied.counts[table.name] = count
     if copied.faults:
         raise RowsRefused(copied.faults)
     for name, count in copied.counts.items():
-        [[expected]] = source.execute(f"SELECT count(*) FROM {name}").fetchall()
-        _compare(connection, name, (count, expected))
+        _compare(connection, name, (count, _count(source, name)))
     return copied
+
+
+def _count(source: sqlite3.Connection, name: str) -> int:
+    [[rows]] = source.execute(f"SELECT count(*) FROM {name}").fetchall()
+    return int(rows)
 
 
 def _compare(connection: Connection, table: str, counts: Sequence[int]) -> None:
@@ -272,8 +291,10 @@ def _set_identities(connection: Connection, source: sqlite3.Connection) -> None:
         connection.execute(f'ALTER TABLE {table} ALTER COLUMN "{column}" RESTART WITH {following}'.encode())
 
 
-def _fill_file(connection: Connection, copy: sqlite3.Connection) -> Copied:
+def _fill_file(connection: Connection, copy: sqlite3.Connection, progress: Progress) -> Copied:
     copied = Copied()
+    [[about]] = connection.execute(ABOUT_ROWS).fetchall()
+    progress.begin(Part.ROWS, int(about))
     for table in _tables(connection):
         places = ", ".join("?" * len(table.columns))
         insert = f"INSERT INTO {table.name}({table.names}) VALUES ({places})"
@@ -285,6 +306,7 @@ def _fill_file(connection: Connection, copy: sqlite3.Connection) -> Copied:
             while batch := [*itertools.islice(rows, INSERTED_ROWS)]:
                 copy.executemany(insert, batch)
                 count += len(batch)
+                progress.add(len(batch))
         copied.counts[table.name] = count
         [[stored]] = copy.execute(f"SELECT count(*) FROM {table.name}").fetchall()
         _compare(connection, table.name, (count, stored))

@@ -54,12 +54,17 @@ class _FolderNotes:
             self.omitted += 1
 
 
+def unfinished(target: Path) -> Path:
+    """Return where an archive is written before it is in place."""
+    return target.with_name(target.name + ".partial")
+
+
 class Archive:
     """An archive for its owner only, in place after `finish`. Blocks. Another thread may call `abandon`."""
 
     def __init__(self, target: Path, sealer: Sealer = NO_SEAL) -> None:
         self._target = target
-        self._partial = target.with_name(target.name + ".partial")
+        self._partial = unfinished(target)
         target.parent.mkdir(mode=0o700, exist_ok=True)
         self._partial.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -13,9 +13,12 @@ import shutil
 import sys
 import tarfile
 import zlib
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 from catalogue import N_, LocalizedError
 from sandbox.disk.safe_files import shown_path
@@ -28,20 +31,49 @@ _BROKEN = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError,
 DAMAGED = N_("{file} is damaged or no backup: {error}. Nothing was restored; try an older backup")
 
 
+class Meter(Protocol):
+    """Counts the bytes of a part: "check" reads the archive, "unpack" writes about `total` bytes."""
+
+    def begin(self, part: str, total: int = 0) -> None:
+        """Begin a part."""
+
+    def add(self, count: int) -> None:
+        """Add bytes to it."""
+
+
+class _NoMeter:
+    def begin(self, part: str, total: int = 0) -> None:
+        pass
+
+    def add(self, count: int) -> None:
+        pass
+
+
 class UnpackRefused(LocalizedError):
     """The archive was not unpacked, or not whole; the text says why, and what to do."""
 
 
 def unpack_backup(
-    file: Path, target: Path, first: str, folders: Sequence[str], sealer: Sealer = NO_SEAL, most: int = MAX_ENTRIES
+    file: Path,
+    target: Path,
+    first: str,
+    folders: Sequence[str],
+    sealer: Sealer = NO_SEAL,
+    most: int = MAX_ENTRIES,
+    meter: Meter | None = None,
 ) -> tuple[int, int]:
     """Unpack an archive that begins with the file `first` and else has entries in these folders only, `most` in all.
 
     Returns how many files and bytes it has. Raises UnpackRefused. It blocks.
     """
+    meter = meter or _NoMeter()
     try:
-        files, size = _check_entries(file, first, folders, sealer, _Room.on(target, most))
-        with _opened(file, sealer) as archive:
+        meter.begin("check")
+        files, size = _check_entries(
+            file, first, folders, partial(_opened, file, sealer, meter), _Room.on(target, most)
+        )
+        meter.begin("unpack", size)
+        with _opened(file, sealer, meter) as archive:
             if hasattr(tarfile, "fully_trusted_filter"):  # what entries may be is checked already
                 archive.extraction_filter = tarfile.fully_trusted_filter
             archive.extractall(target, _entries(archive), numeric_owner=True)  # noqa: S202 — checked above
@@ -56,11 +88,11 @@ def unpack_backup(
 
 
 @contextlib.contextmanager
-def _opened(file: Path, sealer: Sealer) -> Iterator[tarfile.TarFile]:
+def _opened(file: Path, sealer: Sealer, meter: Meter) -> Iterator[tarfile.TarFile]:
     with (
         open(file, "rb") as stream,
         gzip.GzipFile(fileobj=sealer.reader(stream)) as content,
-        tarfile.open(fileobj=_Forwards(content), mode="r:") as archive,  # type: ignore[call-overload]  # it needs no more
+        tarfile.open(fileobj=_Forwards(content, meter), mode="r:") as archive,  # type: ignore[call-overload]  # it needs no more
     ):
         yield archive
 
@@ -69,13 +101,15 @@ class _Forwards:
     """A stream for tarfile, which believes the sizes in headers: it reads a name of 8 GB whole, and goes back by a
     negative size, again and again."""
 
-    def __init__(self, content: gzip.GzipFile) -> None:
-        self._content = content
+    def __init__(self, content: gzip.GzipFile, meter: Meter) -> None:
+        self._content, self._meter = content, meter
 
     def read(self, size: int) -> bytes:
         if not 0 <= size <= MAX_READ_BYTES:
             raise tarfile.ReadError("a header that is too long")
-        return self._content.read(size)
+        found = self._content.read(size)
+        self._meter.add(len(found))
+        return found
 
     def tell(self) -> int:
         return self._content.tell()
@@ -83,6 +117,7 @@ class _Forwards:
     def seek(self, offset: int) -> int:
         if offset < self._content.tell():
             raise tarfile.ReadError("an entry inside of another one")
+        self._meter.add(offset - self._content.tell())
         return self._content.seek(offset)
 
 
@@ -117,9 +152,15 @@ class _Room:
             raise UnpackRefused(text, file=file, needed=(size + _MARGIN_BYTES) >> 20, free=self.free >> 20)
 
 
-def _check_entries(file: Path, first: str, folders: Sequence[str], sealer: Sealer, room: _Room) -> tuple[int, int]:
+def _check_entries(
+    file: Path,
+    first: str,
+    folders: Sequence[str],
+    opened: Callable[[], AbstractContextManager[tarfile.TarFile]],
+    room: _Room,
+) -> tuple[int, int]:
     size, count, links, files = 0, 0, set[int](), set[int]()
-    with _opened(file, sealer) as archive:
+    with opened() as archive:
         for number, entry in enumerate(_entries(archive), 1):
             if not files and (entry.name != first or not entry.isfile()):
                 raise UnpackRefused(N_("{file} is no backup of Fawn: it does not begin with its database"), file=file)

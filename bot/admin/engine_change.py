@@ -18,7 +18,7 @@ from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import COPYING, RESTORING, DatabaseFault, InterruptedRestore, sync_path
-from bot.storage.progress import Progress
+from bot.storage.progress import CopyProgress
 from bot.storage.row_copy import Copied
 from catalogue import N_
 from sandbox.disk.removal import remove_tree
@@ -26,7 +26,7 @@ from sandbox.disk.removal import remove_tree
 POSTGRESQL, SQLITE = "postgresql", "sqlite"
 
 
-def change_engine(config: Config, engine: str, progress: Progress | None = None) -> Copied:
+def change_engine(config: Config, engine: str, progress: CopyProgress | None = None) -> Copied:
     """Copy everything to this engine, with a row of the audit about it. The caller holds the lock of data_dir.
 
     Raises DatabaseFault and DatabaseInUse. It blocks.
@@ -40,14 +40,14 @@ def _event(engine: str) -> AuditEvent:
     return AuditEvent(AuditKind.DATABASE_COPIED, what=audit.command_line() | {"to": engine})
 
 
-def _to_server(config: Config, progress: Progress | None) -> Copied:
+def _to_server(config: Config, progress: CopyProgress | None) -> Copied:
     file = config.data_dir / FILE
     if not file.exists():
         raise DatabaseFault(N_("{file} is not there: there is nothing to copy"), file=file)
     return PostgresCopies(config).fill(file, partial(audit.record, event=_event(POSTGRESQL)), progress)
 
 
-def _to_file(config: Config, progress: Progress | None) -> Copied:
+def _to_file(config: Config, progress: CopyProgress | None) -> Copied:
     file, draft = config.data_dir / FILE, config.data_dir / COPYING
     logs = [file.with_name(f"{FILE}-{name}") for name in ("wal", "shm")]
     if file.exists() or (logs[0].exists() and logs[0].stat().st_size):

@@ -20,7 +20,7 @@ from bot.storage import audit
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database
 from bot.storage.migrate import RESTORING, prepare_databases, sync_path
-from bot.storage.progress import Progress
+from bot.storage.progress import CopyProgress
 from bot.storage.upkeep import find_damage
 from catalogue import N_, LocalizedError
 from sandbox.disk.file_threads import run_file_work
@@ -51,7 +51,7 @@ class RestoreTarget(Protocol):
     def check_empty(self) -> None:
         """Raises DatabaseFault."""
 
-    def fill(self, file: Path, record: None = None, progress: Progress | None = None) -> object:
+    def fill(self, file: Path, record: None = None, progress: CopyProgress | None = None) -> object:
         """Copy everything from a file into it, or nothing. Raises DatabaseFault."""
 
 
@@ -62,7 +62,7 @@ async def restore_backup(
     sealer: Sealer,
     entries: int = MAX_ENTRIES,
     server: RestoreTarget | None = None,
-    progress: Progress | None = None,
+    progress: CopyProgress | None = None,
 ) -> Restored:
     """Restore an archive of so many entries at most into a data_dir whose lock the caller holds, and a `server`.
 
@@ -108,7 +108,7 @@ def _check_database(file: Path, path: Path) -> None:
         raise UnpackRefused(DAMAGED, file=file, error=damage)
 
 
-def _put_in_place(data_dir: Path, server: RestoreTarget | None, progress: Progress | None) -> None:
+def _put_in_place(data_dir: Path, server: RestoreTarget | None, progress: CopyProgress | None) -> None:
     """Rename what was unpacked into the data_dir, the database last: with it the restore is complete.
 
     A server that fails leaves an interrupted restore: nobody knows at once whether it has committed.

@@ -13,7 +13,7 @@ from bot.cli.command import ConfiguredCommand
 from bot.cli.progress import add_quiet, format_bytes, shown
 from bot.cli.service_call import CliAction, run_action
 from bot.config.schema import Config
-from bot.storage.progress import Part, Progress
+from bot.storage.progress import CopyProgress, Part
 from catalogue import _
 from sandbox.disk.archive import unfinished
 
@@ -25,12 +25,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
     file = Path(arguments.file).absolute()  # the service can have another working directory
-    progress = Progress()
+    progress = CopyProgress()
     with shown(progress, quiet=arguments.quiet, look=partial(_measure, progress, unfinished(file))):
         return asyncio.run(run_action(config, BACKUP, (str(file),)))
 
 
-def _measure(progress: Progress, partial_file: Path) -> None:
+def _measure(progress: CopyProgress, partial_file: Path) -> None:
     """Read how much has been written: a running service writes it, and answers at the end."""
     with suppress(OSError):  # not begun, or in place already
         written = partial_file.stat().st_size

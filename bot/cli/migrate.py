@@ -13,7 +13,7 @@ from bot.config.schema import Config
 from bot.service.store import FILE
 from bot.storage.data_lock import DatabaseInUse, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault
-from bot.storage.progress import Progress
+from bot.storage.progress import CopyProgress
 from bot.storage.row_copy import Copied
 from catalogue import N_, _, ngettext
 
@@ -38,7 +38,7 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
         return fail(text, CONFIG)
     try:
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        progress = Progress()
+        progress = CopyProgress()
         with DataLock(config.data_dir), shown(progress, quiet=arguments.quiet):
             copied = change_engine(config, engine, progress)
     except (DataDirLocked, DatabaseInUse) as error:

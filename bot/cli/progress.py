@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from bot.storage.progress import Part, Progress
+from bot.storage.progress import CopyProgress, Part
 from catalogue import N_, _
 
 DRAW_SECONDS = 0.2  # on a terminal
@@ -34,7 +34,7 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def shown(
-    progress: Progress,
+    progress: CopyProgress,
     *,
     quiet: bool,
     look: Callable[[], None] = lambda: None,
@@ -56,7 +56,7 @@ def shown(
 
 
 class _Shower:
-    def __init__(self, progress: Progress, look: Callable[[], None], stream: TextIO, line_seconds: float) -> None:
+    def __init__(self, progress: CopyProgress, look: Callable[[], None], stream: TextIO, line_seconds: float) -> None:
         self.over = threading.Event()
         self._progress, self._look, self._stream = progress, look, stream
         self._moves = stream.isatty()

@@ -15,7 +15,7 @@ from bot.service.store import PostgresCopies
 from bot.service.stored_secrets import KeyUnknown, sealer_of
 from bot.storage.data_lock import DatabaseInUse, DataDirLocked, DataLock
 from bot.storage.migrate import DatabaseFault
-from bot.storage.progress import Progress
+from bot.storage.progress import CopyProgress
 from catalogue import _, ngettext
 from sandbox.disk.unpacking import MAX_ENTRIES, UnpackRefused
 
@@ -32,7 +32,7 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
     try:
         sealer = sealer_of(config)
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        progress = Progress()
+        progress = CopyProgress()
         with DataLock(config.data_dir), shown(progress, quiet=arguments.quiet):
             restored = asyncio.run(
                 restore_backup(

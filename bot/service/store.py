@@ -14,7 +14,7 @@ from bot.service.audit_upkeep import pruning_rules
 from bot.storage.audit_check import ChainReport, read_only, verify_chain
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.migrate import RESTORING, DatabaseFault, InterruptedRestore, prepare_databases, schema_revision
-from bot.storage.progress import Progress
+from bot.storage.progress import CopyProgress
 from bot.storage.row_copy import Copied, Record
 from catalogue import N_
 
@@ -135,14 +135,14 @@ class PostgresCopies:
         with _faults_of(self.config):
             check_empty(self._server)
 
-    def fill(self, file: Path, record: Record | None = None, progress: Progress | None = None) -> Copied:
+    def fill(self, file: Path, record: Record | None = None, progress: CopyProgress | None = None) -> Copied:
         """Fill the database, which is empty, with the rows of a file: all of them, or none. Raises DatabaseInUse."""
         from bot.storage.postgres_copy import copy_to_postgres
 
         with _faults_of(self.config):
-            return copy_to_postgres(file, self._server, self._verify, record, COPY_SECONDS, progress or Progress())
+            return copy_to_postgres(file, self._server, self._verify, record, COPY_SECONDS, progress or CopyProgress())
 
-    def read_into(self, file: Path, progress: Progress | None = None) -> Copied:
+    def read_into(self, file: Path, progress: CopyProgress | None = None) -> Copied:
         """Make a file with the rows of the database, which no service may use meanwhile. Raises DatabaseInUse."""
         from bot.storage.postgres_copy import copy_to_sqlite
 

@@ -32,7 +32,7 @@ from bot.storage.migrate import (
 )
 from bot.storage.postgres_schema import MEMORY_WORDS, NO_MEMORY_WORDS, check_server, read_revision, render_schema
 from bot.storage.postgres_session import COPY_LOCK, NamedRow, Target, check_direct, connect, execute_on, own_database
-from bot.storage.progress import Part, Progress
+from bot.storage.progress import CopyProgress, Part
 from bot.storage.row_copy import (
     FULL_TEXT_COLUMNS,
     FULL_TEXT_TABLE,
@@ -121,7 +121,7 @@ def check_empty(target: Target) -> None:
 
 
 def copy_to_postgres(
-    file: Path, target: Target, verify: Verify, record: Record | None, patience: float, progress: Progress
+    file: Path, target: Target, verify: Verify, record: Record | None, patience: float, progress: CopyProgress
 ) -> Copied:
     """Fill an empty database with the rows of a file, and own it meanwhile.
 
@@ -154,7 +154,7 @@ def copy_to_sqlite(
     file: Path,
     verify: Verify | None = None,
     patience: float | None = None,
-    progress: Progress | None = None,
+    progress: CopyProgress | None = None,
 ) -> Copied:
     """Make an SQLite file with the rows of a database at one moment. With `patience`, own the database meanwhile.
 
@@ -172,7 +172,7 @@ def copy_to_sqlite(
             copy.execute("PRAGMA synchronous=OFF")  # what is not complete is not used
             copy.execute("PRAGMA secure_delete=ON").fetchall()
             copy.execute("BEGIN")
-            copied = _fill_file(connection, copy, progress or Progress())
+            copied = _fill_file(connection, copy, progress or CopyProgress())
             copy.execute("COMMIT")
         sync_path(file)
         if verify:
@@ -241,7 +241,7 @@ def _tables(connection: Connection) -> list[Table]:
     return [Table(name, found) for name, found in columns.items()]
 
 
-def _fill(connection: Connection, source: sqlite3.Connection, progress: Progress) -> Copied:
+def _fill(connection: Connection, source: sqlite3.Connection, progress: CopyProgress) -> Copied:
     copied = Copied()
     progress.begin(Part.ROWS, sum(_count(source, table.name) for table in _tables(connection)))
     for table in _tables(connection):
@@ -291,7 +291,7 @@ def _set_identities(connection: Connection, source: sqlite3.Connection) -> None:
         connection.execute(f'ALTER TABLE {table} ALTER COLUMN "{column}" RESTART WITH {following}'.encode())
 
 
-def _fill_file(connection: Connection, copy: sqlite3.Connection, progress: Progress) -> Copied:
+def _fill_file(connection: Connection, copy: sqlite3.Connection, progress: CopyProgress) -> Copied:
     copied = Copied()
     [[about]] = connection.execute(ABOUT_ROWS).fetchall()
     progress.begin(Part.ROWS, int(about))

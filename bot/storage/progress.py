@@ -16,7 +16,7 @@ class Part(StrEnum):
 
 
 @dataclass(slots=True)
-class Progress:
+class CopyProgress:
     """The part under way, and how many rows or bytes of it are done, of about `total` (0: not known).
 
     One thread writes. A reader may see the numbers of two moments together, which the next look mends.

@@ -31,7 +31,7 @@ _BROKEN = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError,
 DAMAGED = N_("{file} is damaged or no backup: {error}. Nothing was restored; try an older backup")
 
 
-class Meter(Protocol):
+class UnpackMeter(Protocol):
     """Counts the bytes of a part: "check" reads the archive, "unpack" writes about `total` bytes."""
 
     def begin(self, part: str, total: int = 0) -> None:
@@ -60,7 +60,7 @@ def unpack_backup(
     folders: Sequence[str],
     sealer: Sealer = NO_SEAL,
     most: int = MAX_ENTRIES,
-    meter: Meter | None = None,
+    meter: UnpackMeter | None = None,
 ) -> tuple[int, int]:
     """Unpack an archive that begins with the file `first` and else has entries in these folders only, `most` in all.
 
@@ -88,7 +88,7 @@ def unpack_backup(
 
 
 @contextlib.contextmanager
-def _opened(file: Path, sealer: Sealer, meter: Meter) -> Iterator[tarfile.TarFile]:
+def _opened(file: Path, sealer: Sealer, meter: UnpackMeter) -> Iterator[tarfile.TarFile]:
     with (
         open(file, "rb") as stream,
         gzip.GzipFile(fileobj=sealer.reader(stream)) as content,
@@ -101,7 +101,7 @@ class _Forwards:
     """A stream for tarfile, which believes the sizes in headers: it reads a name of 8 GB whole, and goes back by a
     negative size, again and again."""
 
-    def __init__(self, content: gzip.GzipFile, meter: Meter) -> None:
+    def __init__(self, content: gzip.GzipFile, meter: UnpackMeter) -> None:
         self._content, self._meter = content, meter
 
     def read(self, size: int) -> bytes:

@@ -17,7 +17,7 @@ import pytest
 from bot.cli.exit_codes import OK
 from bot.cli.progress import describe_progress, shown
 from bot.config.schema import Config
-from bot.storage.progress import Part, Progress
+from bot.storage.progress import CopyProgress, Part
 from tests.support.filled_store import fill
 from tests.unit.bot.test_engine_change import config, file_of, written
 
@@ -101,7 +101,7 @@ async def test_a_quiet_command_and_a_short_one_in_a_pipe_say_nothing(
 
 
 def test_in_a_pipe_there_is_a_line_each_time_and_no_control_character() -> None:
-    progress = Progress()
+    progress = CopyProgress()
     read, write = os.pipe()
     with os.fdopen(read) as lines, os.fdopen(write, "w") as stream:
         with shown(progress, quiet=False, stream=stream, line_seconds=0.05):
@@ -115,7 +115,7 @@ def test_in_a_pipe_there_is_a_line_each_time_and_no_control_character() -> None:
 
 
 def test_a_reader_that_has_gone_does_not_end_the_copy() -> None:
-    progress = Progress(Part.ROWS)
+    progress = CopyProgress(Part.ROWS)
     read, write = os.pipe()
     os.close(read)
     stream = os.fdopen(write, "w")

@@ -1,5 +1,5 @@
-"""Two services on one PostgreSQL database and a platform where only the one that listens can post: WeCom, WeChat. The
-listener is killed, then stopped; the other one hears and answers everything once.
+"""Two services on one PostgreSQL database and a platform where only the one that listens can post: WeCom, WeChat,
+Matrix with an encrypted room. The listener is killed, then stopped; the other one hears and answers everything once.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class ListeningPair(Fleet):
     async def start(self) -> None:
         self.replicas[0].kept, self.kept = self.kept, {}
         await super().start()
+        while not (self.listener and await self.listener.is_connected()):  # Matrix: its keys are known from then on
+            pass
 
     def is_heard(self) -> bool:
         return len(self.rows(LISTENER)) == 1
@@ -40,7 +42,7 @@ class ListeningPair(Fleet):
         return next((each for each in self.replicas if [each.host] == hosts), None)
 
 
-@pytest.fixture(params=["wecom", "wechat"])
+@pytest.fixture(params=["wecom", "wechat", "matrix"])
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ListeningPair]:
     need_postgres()
     async with ListeningPair.open(tmp_path, request.param, sandbox={"provider": "local"}) as made:

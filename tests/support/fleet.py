@@ -44,6 +44,10 @@ class Replica(AllPlatforms):
             del found["TELEGRAM_BOT_TOKEN"]
         return found
 
+    async def is_connected(self) -> bool:
+        """Look, after a moment, whether each channel is ready."""
+        return await self._ready()
+
     async def spawn(self, *arguments: str) -> Running:
         self.forked = self.program == ROOT
         return await super().spawn(*arguments)

@@ -21,6 +21,13 @@ log = logging.getLogger(__name__)
 AGAIN_SECONDS = 0.25  # between tries to renew while the database is away
 STUCK_SECONDS = 30.0  # without a sign of work, after which a lease is not renewed
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux's other one rests in a suspended machine
+
+
+def passed_seconds() -> float:
+    """Return seconds by a clock that goes on while the machine is suspended (clock_gettime(2))."""
+    return time.clock_gettime(_CLOCK)
+
 
 class LeaseThread:
     """The lease of this process and the thread that renews it. Both functions are called on that thread.
@@ -38,7 +45,7 @@ class LeaseThread:
     ) -> None:
         self._session, self._lost, self._note_renewal = session, lost, renewed
         self._stuck_seconds = stuck_seconds
-        self._renewed = self._worked = time.monotonic()
+        self._renewed = self._worked = passed_seconds()
         self._is_lost = False
         self._loop: asyncio.AbstractEventLoop
         self._ended: asyncio.Event
@@ -48,11 +55,11 @@ class LeaseThread:
     @property
     def is_sure(self) -> bool:
         """Whether no other process can have taken over what this one holds, by a clock that goes on in a pause."""
-        return not self._is_lost and time.monotonic() < self._renewed + SURE_SECONDS
+        return not self._is_lost and passed_seconds() < self._renewed + SURE_SECONDS
 
     def note_work(self) -> None:
         """Say that the loop and the database work."""
-        self._worked = time.monotonic()
+        self._worked = passed_seconds()
 
     def start(self) -> None:
         """Renew from now on."""
@@ -86,7 +93,7 @@ class LeaseThread:
 
     async def _renew(self) -> None:
         while not self._is_lost:
-            began = time.monotonic()
+            began = passed_seconds()
             if began > self._worked + self._stuck_seconds:
                 await asyncio.sleep(AGAIN_SECONDS)
                 continue
@@ -104,11 +111,11 @@ class LeaseThread:
     async def _watch(self) -> None:
         """Give up by this machine's clock, whatever the database does."""
         while True:
-            left = self._renewed + SURE_SECONDS - time.monotonic()
+            left = self._renewed + SURE_SECONDS - passed_seconds()
             if left <= 0:
                 break
             await asyncio.sleep(left)
-        stuck = time.monotonic() > self._worked + self._stuck_seconds
+        stuck = passed_seconds() > self._worked + self._stuck_seconds
         self._lose("this process does nothing any more" if stuck else "the database could not be reached")
 
     def _lose(self, why: str) -> None:

@@ -80,6 +80,13 @@ async def test_both_services_together_keep_the_limits_of_tools_and_of_model_call
         change(each, **limits)
     assert (await one.fawn("reload"))[0] == OK
     key = await add_key(one, "ci", "telegram/7")
+    leases = "SELECT until FROM replicas ORDER BY id"
+    before = one.rows(leases)
+
+    def are_renewed() -> bool:
+        return all(new > old for new, old in zip(one.rows(leases), before, strict=True))
+
+    await until(are_renewed, 20, "a renewal of both, which counts the living")
     sent = []
     async with client_of(one, key) as here, client_of(two, key) as there:
         for number in range(6):
@@ -98,7 +105,7 @@ async def test_both_services_together_keep_the_limits_of_tools_and_of_model_call
 def most_at_once(model: FakeModel) -> int:
     """Return how many calls were under way at once, at most."""
     begun = [(request.at, 1) for request in model.requests()]
-    ended = [(request.end - 0.02, -1) for request in model.requests() if request.end]  # the client may be a bit faster
+    ended = [(request.end - 0.1, -1) for request in model.requests() if request.end]  # the client may be a bit faster
     count = most = 0
     for _at, change_by in sorted(begun + ended):
         count += change_by

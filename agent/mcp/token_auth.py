@@ -26,6 +26,7 @@ UNAUTHORIZED = 401
 MAX_TRIES = 3  # of a request, with different tokens
 REFUSALS = {"invalid_grant", "invalid_client", "unauthorized_client", "bad_refresh_token"}  # the last one: GitHub's
 SIGN_IN = N_("it needs a sign-in: run `fawn mcp login {server}` where the service runs")
+LEFT_TO_SERVICES = N_("its token is no longer valid; a service renews it when somebody uses the server")
 NOT_RENEWED = N_("its token could not be renewed, because {url} did not answer with one")
 
 
@@ -66,6 +67,9 @@ class StoredTokenAuth(httpx2.Auth):
         tokens = await asyncio.to_thread(self._file.read)
         if tokens is None or (tokens.is_fresh and tokens.access_token != refused):
             return tokens.access_token if tokens else ""
+        if tokens.refresh_token and not self._file.renews:
+            self.problem, self.needs_sign_in = LazyText(LEFT_TO_SERVICES), False
+            return ""
         # The server has replaced the refresh token when it answers: no stopped turn may get between that and the file.
         with anyio.CancelScope(shield=True):
             async with self._file.locked():

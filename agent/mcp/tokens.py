@@ -61,11 +61,15 @@ class TokenExchange(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenFolder:
-    """Where the tokens of all servers are, what seals them, and who else has them."""
+    """Where the tokens of all servers are, what seals them, and who else has them.
+
+    `renews` is whether this process may renew them: one without an exchange, where others have them, may not.
+    """
 
     data_dir: Path
     sealer: Sealer = NO_SEAL
     exchange: TokenExchange | None = None
+    renews: bool = True
 
 
 class TokenFile:
@@ -76,7 +80,7 @@ class TokenFile:
         self._sealer, self._purpose = folder.sealer, f"mcp:{server.name}"
         self._path = folder.data_dir / TOKENS_FOLDER / f"{quote(server.name, safe='')}.json"
         self._url = server.url
-        self._exchange = folder.exchange
+        self._exchange, self.renews = folder.exchange, folder.renews
         self.shared_name = f"{TOKENS_FOLDER}/{self._path.name}"  # among services with folders of their own
 
     def read(self) -> StoredTokens | None:

@@ -13,7 +13,7 @@ from agent.acp.connection import AcpError
 from agent.acp.settings import ExternalAgentSettings
 from agent.imports import import_in_thread
 from agent.mcp.settings import McpServerSettings
-from agent.mcp.tokens import TokenFolder
+from agent.mcp.tokens import TokenFile, TokenFolder
 from agent.sections import VoiceConfig
 from agent.spending import Meter
 from agent.transcription import NotTranscribed, transcribe
@@ -49,6 +49,9 @@ async def check_mcp_server(settings: McpServerSettings, tokens: TokenFolder) -> 
             if server.connection.needs_sign_in:
                 text = _("{url}: it needs a sign-in", url=where)
                 return Finding("fault", subject, text, _("run `fawn mcp login {name}`", name=settings.name))
+            if not tokens.renews and await asyncio.to_thread(_has_expired, tokens, settings):
+                hint = _("use it once in a chat, then repeat the check")
+                return Finding("note", subject, f"{where}: {localized(problem.why)}", hint)
             return Finding(
                 "fault", subject, f"{where}: {localized(problem.why)}", _("start it by hand to see why (docs/mcp.md)")
             )
@@ -63,6 +66,12 @@ async def check_mcp_server(settings: McpServerSettings, tokens: TokenFolder) -> 
     return Finding(
         "ok", subject, _("{n} of {all} tools, protocol {protocol}", n=len(tools), all=len(all_tools), protocol=protocol)
     )
+
+
+def _has_expired(folder: TokenFolder, server: McpServerSettings) -> bool:
+    """Return whether a token is due for its renewal."""
+    stored = TokenFile(folder, server).read()
+    return stored is not None and bool(stored.refresh_token) and not stored.is_fresh
 
 
 async def check_search(settings: SearchSettings, proxy: str = "") -> Finding:

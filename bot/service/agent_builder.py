@@ -47,7 +47,7 @@ class AgentBuilder:
     def _tokens_of(self, config: Config) -> TokenFolder:
         folder, store = token_folder(config), self._checkpoints
         exchange = SharedTokens(SharedFiles(store, config.data_dir)) if store.is_shared else None
-        return replace(folder, exchange=exchange)
+        return replace(folder, exchange=exchange, renews=True)
 
     async def build(self, config: Config) -> tuple[Agent, WebFetcher | None]:
         """Return the agent, and what reads web pages if the configuration allows that. Raises AgentConfigError."""

@@ -34,8 +34,11 @@ def sealer_of(config: Config) -> Sealer:
 
 
 def token_folder(config: Config) -> TokenFolder:
-    """Return where the tokens of MCP servers are, and what seals them."""
-    return TokenFolder(config.data_dir, sealer_of(config))
+    """Return where the tokens of MCP servers are, and what seals them.
+
+    Where several services may have them, only those renew them, which agree about it: a refresh token counts once.
+    """
+    return TokenFolder(config.data_dir, sealer_of(config), renews=not config.database.replicas)
 
 
 def seal_anew(execute: Execute, config: Config) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -20,6 +21,10 @@ from agent.mcp.settings import McpOAuthSettings, McpServerSettings
 from agent.mcp.sign_in import SignInFailed, SignInNotNeeded, sign_in
 from agent.mcp.tokens import TOKENS_FOLDER, TokenFile, TokenFolder
 from agent.setting import Secret
+from bot.admin.service_checks import check_mcp_server
+from bot.config.database import DatabaseConfig
+from bot.config.schema import Config
+from bot.service.stored_secrets import token_folder
 from sandbox.disk.sealing import Sealer
 from tests.fakes.mcp_http import McpHttpServer
 from tests.fakes.mcp_oauth import OAuthMcpServer
@@ -95,6 +100,30 @@ async def test_a_stopped_call_does_not_lose_the_renewed_token(
     guarded.people.gate.set()
     assert await note(connection, "next") == "noted next"
     assert guarded.people.reuses == 0
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 3600.0])  # it has expired, or only the server knows that it has
+async def test_a_command_beside_several_services_leaves_the_renewal_to_them(
+    guarded: OAuthMcpServer, tmp_path: Path, seconds: float
+) -> None:
+    settings, folder = await signed_in(guarded, tmp_path), TokenFolder(tmp_path, renews=False)
+    assert (await check_mcp_server(settings, folder)).state == "ok"
+    file = TokenFile(folder, settings)
+    before = file.read()
+    assert before
+    file.write(replace(before, expires_at=time.time() + seconds))
+    guarded.people.access.clear()
+    found = await check_mcp_server(settings, folder)
+    assert (found.state, guarded.people.renewals) == ("note" if seconds < 0 else "fault", 0)
+    assert "a service renews it" in found.text
+    assert (await check_mcp_server(settings, TokenFolder(tmp_path))).state == "ok"
+    assert guarded.people.renewals == 1
+
+
+def test_commands_renew_where_one_service_works_alone(tmp_path: Path) -> None:
+    url = "postgresql://fawn@localhost/fawn"
+    for database, renews in ((DatabaseConfig(), True), (DatabaseConfig(url, replicas=True), False)):
+        assert token_folder(Config(data_dir=tmp_path, database=database)).renews is renews
 
 
 async def test_tokens_go_only_to_the_url_of_their_sign_in(

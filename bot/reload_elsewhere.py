@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from uuid import uuid4
 
@@ -33,7 +32,7 @@ class ReloadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReloadElsewhere:
-    """What became of a reload at another process. `digest` is that of its configuration."""
+    """What became of a reload at another process, which the asker names. `digest` is that of its configuration."""
 
     name: str
     state: ReloadState
@@ -81,7 +80,10 @@ class ReloadLetters:
                         await self._answered.wait()
         finally:
             del self._asked[question]
-        return [answer or ReloadElsewhere(id, ReloadState.SILENT) for id, answer in waiting.items()]
+        hosts = {row.id: row.host for row in living}  # as `fawn status` names them
+        return [
+            replace(answer or ReloadElsewhere("", ReloadState.SILENT), name=hosts[id]) for id, answer in waiting.items()
+        ]
 
     def _read(self, sender: str, text: str) -> None:
         with suppress(Damaged), raise_damaged():
@@ -99,10 +101,7 @@ class ReloadLetters:
         found = await self._reload()
         state = ReloadState.SAME if found.digest == theirs else ReloadState.DIFFERS
         faults = [fault[:MAX_FAULT_CHARS] for fault in found.faults[:MAX_FAULTS]]
-        name = f"{socket.gethostname()} ({self._store.me})"
-        answer = ReloadElsewhere(
-            name, ReloadState.REFUSED if faults else state, found.digest, faults, found.not_applied
-        )
+        answer = ReloadElsewhere("", ReloadState.REFUSED if faults else state, found.digest, faults, found.not_applied)
         self._send("answer", sender, question=question, answer=answer)
 
     def _send(self, kind: str, to: str = "", **content: object) -> None:

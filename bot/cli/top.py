@@ -18,8 +18,8 @@ from catalogue import _, format_duration
 
 REFRESH_SECONDS = 1.0
 WIDE = 80  # columns, from which on there is room for a turn's numbers
-WIDE_WITH_HOSTS = 110  # from which on there is room for the whole name of a host
-HOST_CHARS, SHORT_HOST_CHARS = 16, 6
+WIDE_WITH_HOSTS = 118  # from which on there is room for the whole name of a host
+HOST_CHARS, SHORT_HOST_CHARS = 24, 8
 HOME, CLEAR_LINE, CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 OTHER_SCREEN, OWN_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 
@@ -83,7 +83,7 @@ def render_top(report: dict[str, Any], width: int) -> list[str]:
     for turn in sorted(report["turns"], key=lambda each: -each["seconds"]):
         took, name = format_duration(turn["seconds"]), printable_line(turn["thread"], name_width)
         numbers = f" {turn['calls']:>5} {turn['tokens']:>10,} {turn['steps']:>5}" if with_numbers else ""
-        host = _column(turn.get("host", ""), host_width)
+        host = _column(turn.get("host", "")[-host_width + 2 :], host_width)  # its end tells two of a machine apart
         lines.append(f"{turn['run']:>8} {took:>9}{numbers}  {host}{name:<{name_width}} {printable_line(turn['doing'])}")
     return [line[:width] for line in lines]
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import secrets
+import socket
 from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+MAX_MACHINE_CHARS = 40
 LOG_FOLDER = ".tasks"  # in a workspace: what background commands printed
 
 
@@ -26,12 +29,16 @@ def open_to_others(data_dir: Path) -> bool:
 
 
 def host_name(data_dir: Path) -> str:
-    """Return what names this data_dir among those of the processes that share a database; a new name at first."""
+    """Return what names this data_dir among those of the processes that share a database.
+
+    A new name begins with that of the machine, and stays where the data_dir moves.
+    """
     path = data_dir / "host"
     try:
         return path.read_text("ascii").strip()
     except FileNotFoundError:
-        path.write_text(name := secrets.token_hex(8), "ascii")
+        machine = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:MAX_MACHINE_CHARS]
+        path.write_text(name := f"{machine or 'host'}-{secrets.token_hex(4)}", "ascii")
         return name
 
 

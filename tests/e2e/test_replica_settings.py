@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import yaml
@@ -33,7 +34,10 @@ async def test_a_reload_reaches_the_other_service_or_says_how_it_differs(pair: P
     code, text = await one.fawn("reload")
     assert code == OK, text
     assert "Changed: time_zone." in text
-    assert "reloaded, with the same configuration." in text
+    other = (two.data / "host").read_text("ascii")
+    assert other.startswith(f"{socket.gethostname()}-"), "it names the machine"
+    assert f"{other}: reloaded, with the same configuration." in text
+    assert f"service {other} " in (await one.fawn("status"))[1], "by the same name"
     rows = two.rows("SELECT body FROM audit ORDER BY seq")
     assert any(b'"another process"' in bytes(body) for (body,) in rows)
 

@@ -42,13 +42,13 @@ def test_a_line_fits_and_names_run_thread_and_work(width: int) -> None:
         assert "Readin" in first
 
 
-@pytest.mark.parametrize(("width", "shown"), [(60, 6), (100, 6), (120, 16)])
+@pytest.mark.parametrize(("width", "shown"), [(60, 8), (100, 8), (120, 24)])
 def test_where_services_share_a_database_each_line_names_its_host(width: int, shown: int) -> None:
-    hosts = ("0123456789abcdef", "fedcba9876543210")
+    hosts = ("web-1-01234567", "web-1-fedcba98")
     turns = [turn | {"host": host} for turn, host in zip(REPORT["turns"], hosts, strict=True)]
     head, _down, _empty, titles, *lines = render_top({**REPORT, "turns": turns, "turns_live": 1}, width)
     assert "turns 2" in head, "the turns of all, not those of one process"
     assert "HOST" in titles
     assert all(max(map(len, (titles, *lines))) <= width for line in lines)
-    assert [f" {host[:shown]}  " in line for host, line in zip(hosts, lines, strict=True)] == [True, True]
+    assert [f" {host[-shown:]}  " in line for host, line in zip(hosts, lines, strict=True)] == [True, True]
     assert "HOST" not in render_top(REPORT, width)[3]

@@ -20,6 +20,7 @@ from bot.storage import agents, conversations, inbox, languages, outbox, sent_me
 from bot.storage import questions as stored
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute
+from bot.storage.moved_chats import move_chat
 from bot.storage.questions import QuestionRow
 from bot.storage.states import InboxState
 from catalogue import N_, _
@@ -183,3 +184,13 @@ def release_held(execute: Execute, access: AccessPolicy, row: int, label: str, n
     target = next((each for each in choices if label_of(execute, each) == label), current)
     inbox.release_row(execute, row, target, now)
     conversations.refresh_pending(execute, target)
+
+
+def addresses_of_move(event: Message) -> tuple[Thread, Thread]:
+    """Return the old and the new address of a chat."""
+    return event.thread.without_topic, replace(event.thread, chat=event.text, topic="")
+
+
+def move_address(execute: Execute, event: Message) -> None:
+    """Move what is stored of a chat to its new address."""
+    move_chat(execute, *addresses_of_move(event))

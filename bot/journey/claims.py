@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
-from agent.checkpoint_rows import ReadState, read_checkpoint
 from agent.context import Answer
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
@@ -23,6 +22,7 @@ from bot.journey.brought_posts import bring_side_posts
 from bot.journey.bundles import bundle_key, merge_bundles
 from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claimed_store import ClaimLost
+from bot.journey.early_reads import read_for_claim, read_for_run, read_state
 from bot.journey.questions import Bound
 from bot.rights.access import AccessPolicy
 from bot.rights.work_rights import affordable_rows, drop_unpermitted, hold_back
@@ -45,10 +45,8 @@ from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
 from bot.storage.database import Execute, StorageError, engine_savepoint, savepoint
 from bot.storage.inbox import InboxRow
-from bot.storage.read_ahead import read_ahead
 from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
-from bot.storage.side_posts import has_side_posts
 from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
@@ -209,7 +207,7 @@ def _take_messages(
     execute: Execute, access: AccessPolicy, row: ConversationRow, state: RunState, now: float, longest: float
 ) -> ClaimedRun | None:
     """Create a run of the messages that are ready. Answers to open questions come first, the rest in the next run."""
-    read_ahead(execute, partial(_read_of_pending, row=row))
+    read_for_claim(execute, row, MAX_MESSAGES_PER_RUN)
     pending = _readable(execute, inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN), now)
     if row.state == ConversationState.WAITING and questions.has_open_question(execute, row.key):
         pending = _answerable(hold_back(execute, pending, now + longest))
@@ -239,11 +237,6 @@ def _take_messages(
     return replace(start_run(execute, access, row, taken, state, now), resumed=bool(bound.answering))
 
 
-def _read_of_pending(execute: Execute, row: ConversationRow) -> None:
-    inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN)
-    stored_questions.unresolved_questions(execute, row.key)
-
-
 def _answerable(rows: Sequence[InboxRow]) -> list[InboxRow]:
     """Return the rows that may answer a question: not those that are kept until none is open."""
     return [row for row in rows if row.error != inbox.KEPT]
@@ -265,20 +258,8 @@ def start_run(
     run = runs.create_run(execute, taken[0].id, row.key, first, state, now, people)
     for each in taken:
         inbox.take_row(execute, each.id, run.id)
-    read_ahead(execute, partial(_read_of_run, row=row, run=run))
+    read_for_run(execute, row, run)
     return _claimed_run(execute, access, row, run, bring_side_posts(execute, row, taken))
-
-
-def _read_of_run(execute: Execute, row: ConversationRow, run: RunRow) -> None:
-    """Ask for what each new run asks for."""
-    thread = Thread.parse(row.thread)
-    has_side_posts(execute, row.thread, row.key)
-    languages.language_of(execute, thread, run.author)
-    reply_handles.find_handle(execute, thread, run.reply_to)
-    agents.agent_of(execute, row.agent, thread, run.requester)
-    exposures.find_exposure(execute, row.key)
-    if run.state == RunState.RUNNING:
-        read_checkpoint(execute, {"thread": row.key, "ns": ""})
 
 
 def _claimed_run(
@@ -323,12 +304,8 @@ def _claimed_run(
         role=role,
         roles=tuple(dict.fromkeys(roles[person] for person in runs.people_of(run))),
         exposure=exposures.find_exposure(execute, row.key),
-        state=_read_state(execute, row.key, fresh) if run.state == RunState.RUNNING else None,
+        state=read_state(execute, row.key, fresh=fresh) if run.state == RunState.RUNNING else None,
     )
-
-
-def _read_state(execute: Execute, key: str, fresh: bool) -> ReadState:
-    return ReadState(read_checkpoint(execute, {"thread": key, "ns": ""}, has_tasks=not fresh))
 
 
 def _record_answers(

@@ -16,14 +16,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
+from agent.messages import ANYWHERE, Kind, Message, Unreadable
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right
 from bot.current import Current
 from bot.journey import bot_turns, claims, questions
-from bot.journey.addressing import Addressed, AnswerElsewhere, address_text, conversation_of_answer, hold
+from bot.journey.addressing import (
+    Addressed,
+    AnswerElsewhere,
+    address_text,
+    addresses_of_move,
+    conversation_of_answer,
+    hold,
+    move_address,
+)
 from bot.journey.changed_messages import Stopped, apply_change
 from bot.journey.claimed_run import ClaimedRun
+from bot.journey.early_reads import read_for_message
 from bot.journey.feedback import note_undelivered, store_feedback
 from bot.journey.ignored import MAY_NOT_TALK, NOT_ADDRESSED, describe_ignored, overhear, refusal_reason
 from bot.rights import strangers
@@ -43,9 +52,6 @@ from bot.storage import (
 from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.database import Database, Execute, StorageError, engine_savepoint
 from bot.storage.inbox import InboxRow
-from bot.storage.moved_chats import move_chat
-from bot.storage.questions import open_questions_at
-from bot.storage.read_ahead import read_ahead
 from bot.storage.states import InboxState
 from bot.storage.uses import RATE_LIMIT
 from catalogue import N_, _
@@ -163,7 +169,7 @@ class Inbox:
             reason = self._reasons.pop(event.key, "")
             log.info("inbox.%s key=%s%s", receipt, event.key, describe_ignored(event, receipt, reason))
             if isinstance(event, Message) and event.kind is Kind.MOVED:
-                self._current.languages.move(*_addresses_of_move(event))
+                self._current.languages.move(*addresses_of_move(event))
         return receipts, rows
 
     # Everything below runs inside the transaction, on the database's thread.
@@ -225,7 +231,7 @@ class Inbox:
                 return Receipt.IGNORED
             event = located
         if event.kind is Kind.MOVED:
-            move_chat(execute, *_addresses_of_move(event))
+            move_address(execute, event)
             return Receipt.IGNORED
         if event.kind is Kind.TITLE:
             return self._store_title(execute, event, now)
@@ -235,7 +241,7 @@ class Inbox:
                 return taken
             event = taken
         if event.kind is Kind.CHAT:
-            read_ahead(execute, partial(self._read_of_chat, event=event))
+            read_for_message(execute, self._current.access, event, _open_bundle)
         if _was_ignored(execute, event):
             return Receipt.IGNORED
         if not self._is_addressed(execute, event):
@@ -246,15 +252,6 @@ class Inbox:
         if (elsewhere := self._reception.redirect(execute, event, now)) is not None:
             return self._store_answer_elsewhere(execute, event, elsewhere, now)
         return self._store_addressed(execute, event, now)
-
-    def _read_of_chat(self, execute: Execute, event: Message) -> None:
-        """Ask for what each message of a chat asks for."""
-        inbox.find_ignored(execute, event.key)
-        self._current.access.role_of(execute, event.thread, event.author.id)
-        conversations.find_current(execute, event.thread)
-        if event.may_answer:
-            open_questions_at(execute, event.thread)
-        _open_bundle(execute, event)
 
     def _answer_invitation(self, execute: Execute, event: Message) -> Receipt:
         """Return whether the bot enters a chat into which a person invites it: those may who may talk to it there.
@@ -411,11 +408,6 @@ def _for_turns(outcomes: Sequence[Outcome]) -> list[tuple[str, Message]]:
     """Return the messages that a turn takes, with their conversations."""
     accepted = [each for each in outcomes if isinstance(each, Accepted)]
     return [(each.conversation, each.message) for each in accepted if each.message.kind in TURN_KINDS]
-
-
-def _addresses_of_move(event: Message) -> tuple[Thread, Thread]:
-    """Return the old and the new address of a chat."""
-    return event.thread.without_topic, replace(event.thread, chat=event.text, topic="")
 
 
 def _notify_author(execute: Execute, message: Message, notice: Callable[[], str], key: str, now: float) -> None:

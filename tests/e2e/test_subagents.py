@@ -78,6 +78,7 @@ async def test_a_question_of_the_lead_appears_while_its_tasks_work(
     calls = [*question("Which?", "red", "blue")["calls"], task("works", steps=[WAIT], text="worked")]
     telegram.send(ask(steps=[{"calls": calls if asks_first else calls[::-1]}], text="all done"))
     await telegram.wait(JANE, "Which?")
+    await until(lambda: len(model.requests()) == 2, what="the call of the task")
     [shown] = [each for each in telegram.visible(JANE) if "Which?" in each.text]
     telegram.click(shown.buttons[1][1], shown.id)
     await until(lambda: service.rows("SELECT 1 FROM inbox WHERE kind='click' AND state<>0"), what="the answer")

@@ -57,6 +57,7 @@ ABILITIES = {
     "private_chats": "a bot may begin a private chat with a person",
     "departures": "the platform says which accounts were deactivated, or have left",
     "erase": "a person can delete a message of the bot",
+    "missing": "an edit finds that a person deleted the message",
     "native": "the platform has native commands (slash commands, application commands, a menu)",
     "menu": "the platform lists the bot's commands by name, as they were announced",
     "earlier": "earlier messages of a thread are read as context",

@@ -32,11 +32,11 @@ class FeishuRig(FakeRig):
     other = "ou_eve"
     # The platform keeps events for hours only, so the history counts. Each file is a message, without a caption. Edits
     # are not sent as events: the text is read when the answer begins. The menu is configured by hand. Threads have no
-    # titles.
+    # titles. A card does not know the messages that show it.
     can = (
         frozenset(ABILITIES)
         - {"documents", "kept", "albums", "captions", "amend", "menu", "titles", "title_events"}
-        - {"local_times", "handles"}
+        - {"local_times", "handles", "missing"}
     )
 
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:

@@ -68,8 +68,8 @@ class MatrixRig(FakeRig):
     can = frozenset(
         {
             "live", "working", "edits", "kept", "topics", "follow_up", "folds", "uploads", "downloads", "captions",
-            "amend", "withdraw", "reactions", "private_chats", "erase", "earlier", "mentions", "once", "files_once",
-            "retry_after", "wire", "apology",
+            "amend", "withdraw", "reactions", "private_chats", "erase", "missing", "earlier", "mentions", "once",
+            "files_once", "retry_after", "wire", "apology",
         }
     )  # fmt: skip
 

@@ -149,7 +149,9 @@ async def test_an_unused_lazy_sandbox_does_not_start(provider: BubblewrapProvide
 async def test_destroying_during_the_start_leaves_nothing(provider: BubblewrapProvider, folder: Path) -> None:
     machine = LazySandbox(provider, "t", folder)
     waiting = asyncio.create_task(machine.get())
-    await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        while "t" not in provider.keys:  # its start begins now
+            await asyncio.sleep(0)
     await provider.destroy("t")
     with pytest.raises(SandboxGone):
         await waiting

@@ -66,11 +66,12 @@ def ended_or_more_than(count: int) -> Callable[[Fold], object]:
 
 
 @pytest.mark.parametrize("kind", ["run", "thread", "all"])
-async def test_a_cut_connection_goes_on_exactly_where_it_was(start: Start, kind: str) -> None:
+async def test_a_cut_connection_goes_on_exactly_where_it_was(model: FakeModel, start: Start, kind: str) -> None:
     service, key = await begin(start)
     async with client_of(service, key) as client:
         path = {"thread": "/v1/threads/t/events", "all": "/v1/events"}.get(kind, "")
         fold, after = Fold(), "0" if path else ""
+        model.script = lambda body: replace(answer_of(body, {}), held=lambda: not fold.seen)  # as above
         _status, sent = await post(client, "/v1/threads/t/messages", {"text": slow()})
         path = path or f"/v1/messages/{sent['id']}/events"
         cuts = 0

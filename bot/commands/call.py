@@ -32,9 +32,7 @@ class CommandService:
     channel: Callable[[str], Channel | None]
     commands: CommandTable
     channel_states: Callable[[], Sequence[str]] = tuple  # a sentence for each channel
-    take_tool: Callable[[Execute, str, str], float | None] = lambda _execute, _tool, _key: (
-        None
-    )  # counts a call, see `take_once`
+    take_tool: Callable[[Execute, str, str], float | None] = lambda *_call: None  # counts a call, see `take_once`
     waits: Callable[[Execute, Message, float], Sequence[tuple[int, Waiting]]] = lambda _execute, _viewer, _now: ()
     reload: Callable[[Message], None] = lambda message: None  # reads the configuration again for a command
 

@@ -267,9 +267,8 @@ async def test_a_platform_without_titles_says_so(rig: Rig) -> None:
     assert isinstance(rig.channel, TitleSetter) == ("titles" in rig.can)
 
 
-# Case 20 of docs/cases.md
-@demanded("erase", "edits")
-async def test_a_deleted_reply_is_posted_again_complete(rig: Rig) -> None:
+async def erased(rig: Rig) -> tuple[Memory, str | None]:
+    """Have a person delete a reply that is half shown; return what is stored of it, and the message's id."""
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
     reply.show(Text("Half"))
@@ -277,6 +276,13 @@ async def test_a_deleted_reply_is_posted_again_complete(rig: Rig) -> None:
     await reply.close()
     first = posts.rows[0]
     rig.erase()
+    return posts, first
+
+
+# Case 20 of docs/cases.md
+@demanded("erase", "edits")
+async def test_a_deleted_reply_is_posted_again_complete(rig: Rig) -> None:
+    posts, first = await erased(rig)
     assert rig.visible() == []
     await deliver(rig, Final("The whole."), posts)
     assert rig.visible() == ["The whole."]
@@ -285,13 +291,7 @@ async def test_a_deleted_reply_is_posted_again_complete(rig: Rig) -> None:
 
 @demanded("erase", "missing")
 async def test_a_deleted_reply_is_still_known_when_the_platform_tells_of_it_later(rig: Rig) -> None:
-    posts = Memory()
-    reply = rig.channel.reply(rig.thread(), posts)
-    reply.show(Text("Half"))
-    await settled(rig, "Half")
-    await reply.close()
-    first = posts.rows[0]
-    rig.erase()
+    posts, first = await erased(rig)
     await deliver(rig, Final("The whole."), posts)
     assert posts.rows.deleted == [first]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.test_api import add_key, client_of, finished_run, get, post
-from tests.e2e.test_replicas import Replica, server
+from tests.e2e.test_replicas import Replica, both_running, server
 from tests.e2e.test_skills import packed, run_skill
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
@@ -43,15 +43,8 @@ Pair = tuple[OperatedReplica, OperatedReplica]
 @pytest.fixture
 async def pair(tmp_path: Path, telegram: FakeTelegram, model: FakeModel, server: PostgresServer) -> AsyncIterator[Pair]:
     one, two = (OperatedReplica(tmp_path / name, telegram, model, server) for name in ("one", "two"))
-    try:
-        await one.start()
-        await two.start()
+    async with both_running(one, two):
         yield one, two
-    finally:
-        for each in (one, two):
-            if each.process:
-                await each.kill()
-    assert "Traceback" not in one.log() + two.log(), one.log() + two.log()
 
 
 async def shown_at(service: Replica, key: str, **wanted: str) -> None:

@@ -7,7 +7,7 @@ import json
 import re
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -71,20 +71,27 @@ class Replica(Service):
             return [tuple(row) for row in execute(sql, {})]
 
 
-@pytest.fixture
-async def pair(
-    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, server: PostgresServer
-) -> AsyncIterator[tuple[Replica, Replica]]:
-    one, two = (Replica(tmp_path / name, telegram, model, server) for name in ("one", "two"))
+@asynccontextmanager
+async def both_running(one: Replica, two: Replica) -> AsyncIterator[None]:
+    """Start two services one after the other, and kill them at the end; neither may have logged a traceback."""
     try:
         await one.start()
         await two.start()
-        yield one, two
+        yield
     finally:
         for each in (one, two):
             if each.process:
                 await each.kill()
     assert "Traceback" not in one.log() + two.log(), one.log() + two.log()
+
+
+@pytest.fixture
+async def pair(
+    tmp_path: Path, telegram: FakeTelegram, model: FakeModel, server: PostgresServer
+) -> AsyncIterator[tuple[Replica, Replica]]:
+    one, two = (Replica(tmp_path / name, telegram, model, server) for name in ("one", "two"))
+    async with both_running(one, two):
+        yield one, two
 
 
 async def begin(one: Replica, text: str) -> tuple[str, int]:

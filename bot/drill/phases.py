@@ -115,11 +115,12 @@ class Drill:
 
     async def _suffer_deafness(self) -> None:
         with self._phase("deaf") as phase:
-            self._telegram.deaf = True
-            said, began, phase.times = self._say(phase), time.monotonic(), 1
+            self._telegram.unanswered, self._telegram.deaf = 0, True
+            said, began = self._say(phase), time.monotonic()
             await asyncio.sleep(DEAF_SECONDS)
             self._telegram.deaf = False  # the connection of before stays dead
             await self._answered(said, phase, began)
+            phase.times = self._telegram.unanswered
 
     async def _suffer_full_disk(self) -> None:
         """Fill the disk for a while, again and again. Answers may come meanwhile: the database has room set aside."""

@@ -43,7 +43,8 @@ class DrillTelegram:
         self.polls = 0  # calls of getUpdates so far
         self.gateway_faults = 0  # so many next posts have their effect, and are answered 504
         self.suffered = 0  # posts that were answered so
-        self.deaf = False  # polls that come now are never answered
+        self.deaf = False  # polls are never answered, those that wait included
+        self.unanswered = 0  # polls that this happened to
         self._updates: dict[int, Json] = {}
         self._chats: defaultdict[int, dict[int, str]] = defaultdict(dict)  # the bot's messages by chat
         self._people: set[int] = set()
@@ -119,7 +120,7 @@ class DrillTelegram:
         self.polls += 1
         self._wake()
         if self.deaf:
-            await asyncio.Event().wait()  # the other end gives up
+            await self._keep_silent()
         offset = int(given.get("offset") or 0)
         self._updates = {id: update for id, update in self._updates.items() if id >= offset}
         seconds = min(HEAD_SECONDS, float(given.get("timeout") or 0))
@@ -129,8 +130,12 @@ class DrillTelegram:
         except TimeoutError:
             return []
         if self.deaf:
-            await asyncio.Event().wait()
+            await self._keep_silent()
         return [self._updates[id] for id in sorted(self._updates)][:100]
+
+    async def _keep_silent(self) -> None:
+        self.unanswered += 1
+        await asyncio.Event().wait()  # the other end gives up
 
     def _send(self, given: Json) -> Json:
         chat, text = self._chat(given), _text(given)

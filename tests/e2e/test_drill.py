@@ -116,7 +116,7 @@ async def test_a_drill_passes_and_touches_nothing_outside(tmp_path: Path) -> Non
         row["exact"] == row["messages"] and not row["lost"] for row in rows.values() if row["fault"] != "gateway"
     )
     assert rows["gateway"]["times"] == 6, "each post was answered 504 after its effect"
-    assert rows["deaf"]["rto"] > 10, "the dead connection is given up, and another one hears"
+    assert rows["deaf"]["times"] == 1, "one connection was dead: it was given up, and another one heard"
     assert rows["restore"]["rpo"] == 6 * 3600
     assert set(found["sections"]) == {"backup", "mcp", "traces"}
     assert came == [], "a drill connects to nothing that the configuration names"

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from sandbox.disk.removal import remove_tree
-from tests.support.postgres import ENGINE
+from tests.support.postgres import ENGINE, drop_databases_of
 from tests.support.run_folder import run_folder
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of what a shell's script starts with `&`
@@ -29,6 +31,7 @@ settings.register_profile(  # how long an example takes to draw says only how bu
     "steady", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+FAILED = pytest.StashKey[bool]()
 
 
 def pytest_collection_finish() -> None:
@@ -46,6 +49,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("sqlite"):
                 item.add_marker(pytest.mark.skip(reason="it tests SQLite"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note that a test failed, whose folder is then worth a look."""
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """Empty the folder of a test that passed: each service sets 32 MB aside there, 25 GB for all of them.
+
+    The folder itself stays, because pytest would give its name to another test, and containers and databases are
+    named after such paths.
+    """
+    yield
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if folder is None or FAILED in item.stash:
+        return
+    drop_databases_of(folder)
+    for each in folder.glob("*"):
+        if each.is_dir() and not each.is_symlink():
+            shutil.rmtree(each, ignore_errors=True)
+        else:
+            with suppress(PermissionError):  # what a test made unwritable for itself stays
+                each.unlink()
 
 
 @pytest.fixture(autouse=True)

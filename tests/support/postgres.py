@@ -20,6 +20,7 @@ from tests.support.engines import need
 ENGINE = os.environ.get("FAWN_TEST_DATABASE", "sqlite")  # of `rehearsed_database`: "postgresql" is the other one
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 LETTERS = "--encoding=UTF8 --locale=C.UTF-8"
+_databases: dict[Path, str] = {}  # their names, by the file that they stand for
 SETTINGS = "listen_addresses= fsync=off full_page_writes=off shared_buffers=32MB max_connections=40 jit=off"
 
 
@@ -164,7 +165,15 @@ def empty_database(name: str) -> str:
     return server.url.format(name)
 
 
-@functools.cache
 def database_of(path: Path) -> str:
     """Return the URL of the database that stands for a file."""
-    return new_database("t" + hashlib.sha256(str(path).encode()).hexdigest()[:20])
+    if path not in _databases:
+        _databases[path] = "t" + hashlib.sha256(str(path).encode()).hexdigest()[:20]
+        new_database(_databases[path])
+    return _server().url.format(_databases[path])
+
+
+def drop_databases_of(folder: Path) -> None:
+    """Drop those that stand for files in a folder; whoever is still connected is cut off."""
+    for path in [each for each in _databases if each.is_relative_to(folder)]:
+        sql_on_server(_server(), f'DROP DATABASE "{_databases.pop(path)}" WITH (FORCE)')

@@ -211,7 +211,7 @@ class RpcConnection:
     async def _kill_job(self, number: int, call: _Call) -> None:
         """Kill a job. If it does not end, stop its sandbox."""
         try:
-            async with asyncio.timeout(SERVER_SILENCE_SECONDS / 2):
+            async with asyncio.timeout(SERVER_SILENCE_SECONDS):
                 await self._send_frame(orjson.dumps({"kill": number}))
                 await call.over.wait()
         except (TimeoutError, SandboxGone):

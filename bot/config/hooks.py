@@ -15,7 +15,7 @@ from bot.config.excerpt import Location
 from bot.config.team import Right, RoleConfig
 from catalogue import _
 
-Signature = Literal["standard", "github", "gitlab", "sentry", "bearer"]
+Signature = Literal["standard", "github", "gitlab", "sentry", "grafana", "bearer"]
 MAX_BODY_BYTES = 1024 * 1024  # of a delivery
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 PROMPT = (
@@ -38,8 +38,8 @@ class HookConfig:
     secret: Secret = field(metadata={"help": "what the sender signs with, or sends"})
     signature: Signature = setting(
         "standard",
-        "how the sender proves itself: headers of Standard Webhooks, those of `github`, `gitlab` or `sentry`, or"
-        " `Authorization: Bearer SECRET`",
+        "how the sender proves itself: headers of Standard Webhooks, those of `github`, `gitlab`, `sentry` or"
+        " `grafana`, or `Authorization: Bearer SECRET`",
     )
     prompt: str = setting(PROMPT, "what the agent does with each delivery; empty: it is posted only")
     group_by: tuple[str, ...] = setting(

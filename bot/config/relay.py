@@ -19,7 +19,7 @@ class RelaySource:
     """One entry of `relay.sources`, by its name."""
 
     secret: Secret = field(metadata={"help": "what the sender signs with, or sends"})
-    signature: Literal["standard", "github", "gitlab", "sentry", "bearer", "meta"] = setting(
+    signature: Literal["standard", "github", "gitlab", "sentry", "grafana", "bearer", "meta"] = setting(
         "standard", "how the sender proves itself, as in `hooks`; `meta`: WhatsApp Cloud, with the app secret"
     )
     verify_token: Secret = setting(Secret(""), "what Meta repeats when it asks whether the address is yours")

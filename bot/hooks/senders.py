@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.hooks.fields import MAX_FIELD_CHARS, Body, at, link_at, text_at
@@ -11,6 +11,7 @@ from catalogue import N_
 
 State = Literal["firing", "resolved", "info"]
 MAX_ITEMS = 500  # of one delivery
+_ALERT_PLACES = (("labels", "instance"), ("labels", "job"))
 RUNBOOK, DASHBOARD, SOURCE, OPEN, SILENCE = N_("Runbook"), N_("Dashboard"), N_("Source"), N_("Open"), N_("Silence")
 ENDED_ACTIONS = ("closed", "close", "merge", "resolved", "archived", "ignored")
 
@@ -42,30 +43,40 @@ def _links(*pairs: tuple[str, str]) -> tuple[tuple[str, str], ...]:
 
 def read_alertmanager(_headers: Mapping[str, str], body: Body) -> Found:
     """Read prometheus.io/docs/alerting/latest/configuration/#webhook_config, version 4."""
-    return Found("Alertmanager", text_at(body, "status"), text_at(body, "groupKey"), _alerts(body))
+    return Found("Alertmanager", text_at(body, "status"), text_at(body, "groupKey"), _alerts("Alertmanager", body))
 
 
 def read_grafana(_headers: Mapping[str, str], body: Body) -> Found:
-    """Read grafana.com/docs/grafana/latest/alerting/configure-notifications/…/integrations/webhook-notifier/."""
-    return Found("Grafana", text_at(body, "status"), text_at(body, "groupKey"), _alerts(body))
+    """Read grafana.com/docs/grafana/latest/alerting/configure-notifications/…/integrations/webhook-notifier/.
+
+    Its fields are those of github.com/grafana/alerting/blob/main/templates/template_data.go.
+    """
+    return Found("Grafana", text_at(body, "status"), text_at(body, "groupKey"), _alerts("Grafana", body))
 
 
-def _alerts(body: Body) -> tuple[Item, ...]:
-    alerts = at(body, "alerts")
-    return tuple(_alert(each) for each in (alerts if isinstance(alerts, list) else [])[:MAX_ITEMS])
+def _alerts(sender: str, body: Body) -> tuple[Item, ...]:
+    """Read the alerts, and how many the sender left out by its own limit: those may still fire."""
+    alerts, left_out = at(body, "alerts"), at(body, "truncatedAlerts")
+    items = [_alert(each) for each in (alerts if isinstance(alerts, list) else [])[:MAX_ITEMS]]
+    if isinstance(left_out, int) and left_out > 0:
+        items.append(Item(f"{str(left_out)[:20]} more alerts, which {sender} left out"))
+    return tuple(items)
 
 
 def _alert(alert: object) -> Item:
-    where = text_at(alert, "labels", "instance") or text_at(alert, "labels", "job")
+    where = _first_text(alert, _ALERT_PLACES)
     name = text_at(alert, "labels", "alertname") or "alert"
+    if rule := text_at(alert, "labels", "rulename"):  # an alert about a rule of Grafana: DatasourceNoData, -Error
+        name, where = f"{name} ({rule})", ""
     summary = text_at(alert, "annotations", "summary")
     links = _links(
         (RUNBOOK, link_at(alert, "annotations", "runbook_url")),
-        (DASHBOARD, link_at(alert, "dashboardURL")),
+        (DASHBOARD, link_at(alert, "panelURL") or link_at(alert, "dashboardURL")),
         (SOURCE, link_at(alert, "generatorURL")),
         (SILENCE, link_at(alert, "silenceURL")),
     )
-    text = text_at(alert, "annotations", "description") or text_at(alert, "valueString")
+    texts = (text_at(alert, "annotations", "description"), text_at(alert, "valueString"))
+    text = "\n".join(filter(None, texts))
     title = f"{name}: {summary}" if summary else f"{name} ({where})" if where else name
     state: State = "resolved" if at(alert, "status") == "resolved" else "firing"
     return Item(title, state, text_at(alert, "labels", "severity", most=40), text, links)
@@ -201,6 +212,7 @@ _SENTRY_STATES: Mapping[str, State] = {
     **dict.fromkeys(("resolved", "archived", "ignored"), "resolved"),
 }
 _SEER_TEXTS = (("root_cause", "description"), ("solution", "description"), ("changes", "0", "title"))
+_ISSUE_LINKS = (("web_url",), ("webUrl",), ("permalink",))
 
 
 def read_sentry(headers: Mapping[str, str], body: Body) -> Found:
@@ -214,8 +226,10 @@ def read_sentry(headers: Mapping[str, str], body: Body) -> Found:
         links = _links((OPEN, link_at(data, "web_url")))
         item = Item(title, state, action, text_at(data, "description_text"), links)
         return Found("Sentry", kind, f"alert {text_at(data, 'metric_alert', 'id')}", (item,))
+    if isinstance(at(data, "activity"), Mapping):
+        return _sentry_activity(data)
     if place := next((name for name in ("issue", "event", "error") if isinstance(at(data, name), Mapping)), ""):
-        return _sentry_issue(kind, action, at(data, place), "id" if place == "issue" else "issue_id")
+        return _sentry_issue(kind, action, at(data, place), _issue_of(at(data, place), is_event=place != "issue"))
     if issue := text_at(data, "issue_id") or text_at(data, "group_id"):  # …/webhooks/comments/, …/webhooks/seer/
         text = text_at(data, "comment") or _first_text(data, _SEER_TEXTS)
         link = link_at(data, "pull_requests", "0", "pull_request", "pr_url")
@@ -230,11 +244,32 @@ def read_sentry(headers: Mapping[str, str], body: Body) -> Found:
     return Found("Sentry", kind, "", ())
 
 
-def _sentry_issue(kind: str, action: str, content: object, id_name: str) -> Found:
+def _sentry_activity(data: object) -> Found:
+    """Read what an alert rule reports of work on an issue, such as a cause that Seer found.
+
+    Its source is getsentry/sentry, …/notification_action/activity_registry/sentry_app.py.
+    """
+    issue = at(data, "issue")
+    found = _sentry_issue(text_at(data, "activity", "type", most=60), "", issue, _issue_of(issue, is_event=False))
+    text = text_at(data, "activity", "details", "summary")
+    link = link_at(data, "activity", "details", "pull_requests", "0", "url")
+    items = (replace(each, text=text or each.text, links=_links((OPEN, link)) or each.links) for each in found.items)
+    return replace(found, kind="activity_alert.triggered", items=tuple(items))
+
+
+def _issue_of(content: object, *, is_event: bool) -> str:
+    """Return the id of an issue, or of that of an event: older servers name it in `issue_url` only."""
+    if not is_event:
+        return text_at(content, "id")
+    last = text_at(content, "issue_url").rstrip("/").rpartition("/issues/")[2]
+    return text_at(content, "issue_id") or (last if last.isdecimal() else "")
+
+
+def _sentry_issue(kind: str, action: str, content: object, id: str) -> Found:
     """Read an issue, or an event of one."""
-    id, state = text_at(content, id_name), _SENTRY_STATES.get(action, "info")
+    state = _SENTRY_STATES.get(action, "info")
     title = ": ".join(filter(None, (text_at(content, "shortId"), text_at(content, "title"))))
-    link = link_at(content, "web_url") or link_at(content, "permalink")
+    link = next(filter(None, (link_at(content, *way) for way in _ISSUE_LINKS)), "")
     level, culprit = text_at(content, "level", most=40), text_at(content, "culprit")
     item = Item(_doing(kind, title) if state == "info" else title, state, level, culprit, _links((OPEN, link)))
     return Found("Sentry", kind, f"issue {id}" if id else title, (item,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping
 from io import BytesIO
 from pathlib import Path
@@ -33,7 +34,7 @@ from tests.support.rehearsed_database import rehearsed_database
 TOKEN = "the-token-of-the-hook"
 SIGNATURES: Mapping[str, Signature] = {
     "alertmanager": "bearer",
-    "grafana": "bearer",
+    "grafana": "grafana",
     "github": "github",
     "gitlab": "gitlab",
     "other": "gitlab",
@@ -130,6 +131,17 @@ async def test_an_alert_that_goes_on_is_new_after_a_while(bench: Bench) -> None:
     assert status == 202
 
 
+async def test_an_attempt_of_grafana_that_is_signed_anew_is_the_same_delivery(bench: Bench) -> None:
+    """It sends an answer that was lost again with another time, and so another signature."""
+    _headers, content = hook_payloads.grafana()
+    body = json.dumps(content).encode()
+    for at, status in ((0, 202), (5, 200)):
+        signed = headers_of(HOOKS["grafana"], hook_payloads.JSON, body, at=time.time() - at)
+        assert (await bench.post("grafana", ({}, content), headers=signed))[0] == status
+    await bench.store.run(lambda execute: execute("UPDATE hook_deliveries SET received=received-400", {}))
+    assert (await bench.post("grafana", ({}, content)))[0] == 202
+
+
 async def test_a_ping_and_a_kind_that_nobody_wants_are_acknowledged(bench: Bench) -> None:
     payload: Payload = ({**hook_payloads.JSON, "x-github-event": "ping"}, {"zen": "Keep it logically awesome."})
     status, answer = await bench.post("github", payload)
@@ -186,7 +198,14 @@ async def post_raw(bench: Bench, name: str, payload: hook_payloads.Payload, head
 async def test_headers_that_are_no_text_are_no_fault(bench: Bench, name: str) -> None:
     payload = hook_payloads.ALL[name]()
     signed = headers_of(HOOKS[name], payload[0], json.dumps(payload[1]).encode())
-    proof = ("authorization", "x-gitlab-token", "x-hub-signature-256", "sentry-hook-signature", "webhook-")
+    proof = (
+        "authorization",
+        "x-gitlab-token",
+        "x-hub-signature-256",
+        "sentry-hook-signature",
+        "x-grafana-alerting",
+        "webhook-",
+    )
     odd = {key: value.encode() if key.lower().startswith(proof) else ODD for key, value in signed.items()}
     more = {"Idempotency-Key": ODD, "X-GitHub-Delivery": ODD, "X-Gitlab-Event-UUID": ODD, "Request-ID": ODD}
     assert await post_raw(bench, name, payload, {**odd, **more}) in (200, 202)

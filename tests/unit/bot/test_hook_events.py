@@ -65,6 +65,40 @@ def test_the_end_of_it_has_the_same_group(name: str, word: str) -> None:
     assert ended.subject == read(make()).subject
 
 
+def test_an_alert_of_grafana_has_its_values_its_panel_and_its_end() -> None:
+    fired, ended = read(hook_payloads.grafana_sent("9")), read(hook_payloads.grafana_sent("resolved"))
+    assert [item.state for item in fired.items] == ["firing", "resolved"]
+    assert (ended.subject, ended.is_resolved, fired.is_resolved) == (fired.subject, True, False)
+    assert fired.items[0].title == "Test alert: failure on db1"
+    assert fired.items[0].text.startswith("Too long\n[ var='B'")
+    assert [name for name, _link in fired.items[0].links] == ["Silence"]  # `www.example.com` is no address
+    newest = read(hook_payloads.grafana_sent("newest"))
+    assert ("Dashboard", "https://grafana.example/d/e9a2?orgId=1&viewPanel=1") in newest.items[0].links
+
+
+def test_an_alert_about_a_rule_of_grafana_names_the_rule() -> None:
+    """Rules of one folder come in one group, and all of them are called DatasourceNoData."""
+    [item] = read(hook_payloads.grafana_sent("no_data")).items
+    assert item.title == "DatasourceNoData (Queue is full)"
+
+
+def test_the_test_of_a_contact_point_is_an_alert() -> None:
+    event = read(hook_payloads.grafana_sent("test"))
+    assert (event.sender, event.items[0].title) == ("Grafana", "TestAlert: Notification test")
+
+
+@pytest.mark.parametrize("sender", ["Grafana", "Alertmanager"])
+def test_what_a_sender_left_out_is_said_and_is_not_over(sender: str) -> None:
+    payload = (
+        hook_payloads.grafana_sent("resolved") if sender == "Grafana" else hook_payloads.alertmanager(status="resolved")
+    )
+    headers, body = payload
+    assert read(payload).is_resolved
+    event = read((headers, body | {"truncatedAlerts": 3}))
+    assert event.items[-1].title == f"3 more alerts, which {sender} left out"
+    assert not event.is_resolved
+
+
 REPOSITORY = {"full_name": "o/r", "html_url": "https://github.com/o/r"}
 ADVISORY = {"summary": "semver is slow", "severity": "medium"}
 SECURITY = [
@@ -171,6 +205,8 @@ def test_a_pipeline_is_no_issue_of_its_number_and_ends() -> None:
     ("resource", "subject", "state", "text"),
     [
         ("event_alert", "issue 1117540176", "firing", "?(<anonymous>)"),
+        ("event_alert of 2020", "issue 1117540176", "firing", ""),
+        ("activity_alert", "issue 1117540176", "info", "The variable is never set."),
         ("error", "issue 1117540176", "firing", "?(<anonymous>)"),
         ("metric_alert", "alert 4", "firing", "1000 events"),
         ("comment", "issue 1117540176", "info", "Seen"),
@@ -184,6 +220,15 @@ def test_each_event_of_sentry_belongs_to_its_issue_or_alert(resource: str, subje
     assert (event.subject, item.state) == (subject, state)
     assert text in item.text
     assert item.title
+
+
+def test_work_on_an_issue_of_sentry_is_no_new_alert_and_has_its_own_link() -> None:
+    event = read(hook_payloads.sentry_of("activity_alert"))
+    assert event.kind == "activity_alert.triggered"
+    assert event.items[0].title.endswith("(seer root cause completed)")
+    assert event.items[0].links == (("Open", "https://sentry.example/issues/1117540176/"),)
+    [item] = read(hook_payloads.sentry_of("activity_alert of a request")).items
+    assert item.links == (("Open", "https://github.com/shop/web/pull/7"),)
 
 
 def test_an_issue_of_sentry_that_somebody_takes_fires_nothing() -> None:

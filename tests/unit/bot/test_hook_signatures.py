@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+
 import pytest
 
 from agent.setting import Secret
 from bot.config.hooks import HookConfig, Signature
-from bot.service.hook_signatures import TOLERANCE_SECONDS, BadSignature, check_signature
+from bot.service.hook_signatures import (
+    GRAFANA_TOLERANCE_SECONDS,
+    REPEAT_SECONDS,
+    TOLERANCE_SECONDS,
+    BadSignature,
+    check_signature,
+)
 from bot.service.webhook_signature import sign_webhook
 
 NOW = 1_800_000_000.0
@@ -72,13 +81,42 @@ def test_a_second_signature_counts_while_the_secret_changes() -> None:
 
 
 def test_sentry_signs_the_body_with_the_client_secret() -> None:
-    import hashlib
-    import hmac
-
     signed = hmac.new(b"client", BODY, hashlib.sha256).hexdigest()  # as its documentation's example does
     headers = {"sentry-hook-signature": signed, "request-id": "r1"}
     assert check_signature(hook("sentry", "client"), headers, BODY, NOW).id == "r1"
     assert code_of(hook("sentry", "client"), headers, BODY + b" ") == "bad_signature"
+
+
+def grafana_headers(at: float, key: str = "gkey") -> dict[str, str]:
+    signed = hmac.digest(key.encode(), f"{at:.0f}:".encode() + BODY, "sha256").hex()
+    return {"x-grafana-alerting-signature": signed, "x-grafana-alerting-timestamp": f"{at:.0f}"}
+
+
+def test_grafana_signs_its_time_and_the_body() -> None:
+    """github.com/grafana/alerting/blob/main/http/hmac.go; the value is that of OpenSSL:
+
+    printf '1700000000:{"a":1}' | openssl dgst -sha256 -hmac gkey
+    """
+    signed = "22fa362e179e150a7005766ee09f7a41a115d22c6499140a58c3eb23b8e70198"
+    headers = {"x-grafana-alerting-signature": signed, "x-grafana-alerting-timestamp": "1700000000"}
+    proof = check_signature(hook("grafana", "gkey"), headers, b'{"a":1}', 1_700_000_001.0)
+    assert (proof.id, proof.covers_all) == ("", False)
+    config = hook("grafana", "gkey")
+    assert code_of(config, grafana_headers(NOW), BODY + b" ") == "bad_signature"
+    assert code_of(config, grafana_headers(NOW, key="another")) == "bad_signature"
+    assert (
+        code_of(config, {**grafana_headers(NOW), "x-grafana-alerting-timestamp": f"{NOW + 1:.0f}"}) == "bad_signature"
+    )
+    assert code_of(config, {**grafana_headers(NOW), "x-grafana-alerting-timestamp": ""}) == "not_signed"
+    assert code_of(config, {}) == "not_signed"
+
+
+def test_a_recorded_delivery_of_grafana_is_too_old_before_its_body_counts_as_new() -> None:
+    config = hook("grafana", "gkey")
+    for away in (-1, 1):
+        check_signature(config, grafana_headers(NOW + away * GRAFANA_TOLERANCE_SECONDS), BODY, NOW)
+        assert code_of(config, grafana_headers(NOW + away * (GRAFANA_TOLERANCE_SECONDS + 1))) == "too_old"
+    assert 2 * GRAFANA_TOLERANCE_SECONDS <= REPEAT_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ WANTED_EXTRAS := $(sort $(filter $(LOCKED_EXTRAS),$(EXTRAS) $(patsubst .venv/.ex
 # Locks of what is installed: that of everything, or those of the channels.
 RUNTIME_LOCKS := $(or $(CHANNEL_LOCKS),requirements.lock)
 
-.PHONY: FORCE help install run setup dev check quick test suite bench docs schema words lock release fixture clean collected
+.PHONY: FORCE help install run setup dev check quick test suite bench docs schema words lock release fixture clean
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -107,13 +107,15 @@ quick: dev ## run the fast unit tests; they start neither a service nor a sandbo
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" tests/unit/agent tests/unit/bot tests/unit/channels
 
 test: dev ## check, then every test, six at a time (most of them wait); a failed check does not hide what the tests say
-	@checked=0; $(MAKE) -j 2 check collected || checked=1; $(MAKE) suite && [ $$checked = 0 ]
+	@checked=0; $(MAKE) -j 2 check .venv/.collected || checked=1; $(MAKE) suite && [ $$checked = 0 ]
 
-suite: dev ## run the tests that check leaves out
+suite: dev .venv/.collected ## run the tests that check leaves out
 	$(BIN)/python -m pytest -q -n 6 --dist worksteal $(CHECKED:%=--ignore=%)
 
-collected: dev # the tests are compiled while mypy needs one core: each worker would do it again
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q --collect-only >/dev/null || true # the run itself says what is wrong
+# The tests are compiled once (make test does it while mypy needs one core): each worker would do it again.
+.venv/.collected: $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py contracts/*.py) | .venv/.dev
+	@$(BIN)/python -m pytest -q --collect-only >/dev/null || true # the run itself says what is wrong
+	@touch $@
 
 bench: dev ## measure medians and ratios against the floor; ARGS=--full for full sizes
 	$(BIN)/python -m bench $(ARGS)

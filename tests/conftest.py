@@ -9,6 +9,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of what a shell's sc
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as of `nohup`: they end with their terminal again
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 run_folder()  # before the workers start: they share it
+sys.dont_write_bytecode = False  # six workers would compile 650 modules each, and the programs that tests start again
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+gc.disable()  # while the tests are collected: it would look for garbage among millions of objects that all stay
 os.environ["LC_ALL"] = "C.UTF-8"  # the command line speaks the language of the terminal
 
 settings.register_profile(  # how long an example takes to draw says only how busy the machine is
@@ -41,6 +45,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

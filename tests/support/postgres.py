@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.engines import need
+from tests.support.run_folder import run_folder, shared
 
 ENGINE = os.environ.get("FAWN_TEST_DATABASE", "sqlite")  # of `rehearsed_database`: "postgresql" is the other one
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
@@ -45,6 +46,21 @@ def _call(program: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def _cluster(made_with: str) -> str:
+    """Return the data of a server that was never started. A run makes it once: `initdb` takes far more than a copy."""
+    name = f"cluster-{hashlib.sha256(made_with.encode()).hexdigest()[:8]}"
+    return shared(name, functools.partial(_make_cluster, name, made_with))
+
+
+def _make_cluster(name: str, made_with: str) -> str:
+    with tempfile.TemporaryDirectory(prefix="fawn-cluster-") as folder:
+        if os.geteuid() == 0:
+            shutil.chown(folder, "nobody", "nogroup")
+        data = f"{folder}/data"
+        _call("initdb", "-D", data, "-U", "fawn", "--auth=trust", "--no-sync", *made_with.split())
+        return str(Path(data).rename(run_folder() / name))
+
+
 class PostgresServer:
     """A server of its own, on a socket: `url` has a place for the name of a database."""
 
@@ -55,8 +71,8 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         if os.geteuid() == 0:
             shutil.chown(self.folder, "nobody", "nogroup")
-        data = str(self.folder / "data")
-        _call("initdb", "-D", data, "-U", "fawn", "--auth=trust", "--no-sync", *made_with.split())
+        copied = ["cp", "--archive", _cluster(made_with), str(self.folder / "data")]  # with its owner
+        subprocess.run(copied, check=True)
 
     def set(self, **settings: str) -> None:
         """Change settings for the next start."""

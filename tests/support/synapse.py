@@ -1,11 +1,12 @@
-"""Run a real homeserver (Synapse) on loopback, one for each process of the tests, and speak to it as a person.
+"""Run a real homeserver (Synapse) on loopback, one for all processes of a run, and speak to it as a person.
 
-It is installed into .venv/synapse from requirements-synapse.lock (`make dev`), because it has its own dependencies.
+A test has accounts and rooms of its own there. It is installed into .venv/synapse from requirements-synapse.lock
+(`make dev`), because it has its own dependencies.
 """
 
 from __future__ import annotations
 
-import atexit
+import base64
 import hashlib
 import hmac
 import http.client
@@ -16,14 +17,17 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-SITE = Path(__file__).parents[2] / ".venv" / "synapse"
+from tests.support.run_folder import await_owner, run_folder, shared
+
+ROOT = Path(__file__).parents[2]
+SITE = ROOT / ".venv" / "synapse"
+_STARTED: list[subprocess.Popen[bytes]] = []  # a server that this process started for all lives on without a warning
 START_SECONDS = 120.0
 C = "/_matrix/client/v3"
 PASSWORD = "correct horse"  # of accounts on loopback
@@ -61,7 +65,6 @@ class Synapse:
                 probe.bind(("127.0.0.1", 0))
                 self.port = probe.getsockname()[1]
             self._write_configuration()
-            self._run("--generate-keys").wait()
         self._process = self._run()
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end and self._process.poll() is None:
@@ -79,8 +82,8 @@ class Synapse:
             self._process.wait()
             self._process = None
 
-    def _run(self, *more: str) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "synapse.app.homeserver", "-c", str(self.folder / "hs.yaml"), *more]
+    def _run(self) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "synapse.app.homeserver", "-c", str(self.folder / "hs.yaml")]
         environment = {**os.environ, "PYTHONPATH": str(SITE)}
         environment.pop("LD_PRELOAD", None)  # a stepped clock is the service's: by its own, a server limits for an hour
         with (self.folder / "hs.out").open("ab") as out:
@@ -101,6 +104,8 @@ class Synapse:
         (self.folder / "log.yaml").write_text(
             f"version: 1\nhandlers: {{f: {handler}}}\nroot: {{level: WARNING, handlers: [f]}}\n"
         )
+        key = base64.b64encode(secrets.token_bytes(32)).decode().rstrip("=")
+        (self.folder / "signing.key").write_text(f"ed25519 a_test {key}\n")
         listener = f"{{bind_addresses: [127.0.0.1], port: {self.port}, type: http, resources: [{{names: [client]}}]}}"
         lines += [
             "server_name: localhost",
@@ -132,16 +137,42 @@ class Synapse:
 
 @cache
 def shared_synapse() -> Synapse:
-    """Return the server of this process; it ends with it."""
-    folder = Path(tempfile.mkdtemp(prefix="fawn-synapse-"))
-    server = Synapse(folder).start()
+    """Return the server of this run, which ends with it."""
+    server = Synapse(run_folder() / "synapse")
+    server.secret, port = shared("synapse", partial(_start_shared, server.folder)).split()
+    server.port = int(port)
+    return server
 
-    def end() -> None:
+
+def _start_shared(folder: Path) -> str:
+    """Start it below a process that outlives this one, since workers end before the run does."""
+    folder.mkdir()
+    with (folder / "errors").open("ab") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.synapse", str(folder)],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
+    assert process.stdout
+    said = process.stdout.readline().decode()
+    process.stdout.close()
+    _STARTED.append(process)
+    assert said, (folder / "errors").read_text("utf-8", "replace")
+    return said
+
+
+def main(folder: str) -> None:
+    """Run a server until this run of the tests ends; print its secret and its port."""
+    server = Synapse(Path(folder)).start()
+    try:
+        print(server.secret, server.port, flush=True)
+        await_owner()
+    finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(end)
-    return server
 
 
 def call(
@@ -253,3 +284,7 @@ class Person:
             if topic is None or thread == topic:
                 shown[event["event_id"]] = {"id": event["event_id"], "content": content}
         return list(shown.values())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

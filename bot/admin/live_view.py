@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,13 +16,32 @@ from bot.storage.run_trace import find_run_of, read_run_trace
 from bot.storage.states import RunState
 from bot.storage.turns_elsewhere import TurnElsewhere, turns_elsewhere
 
-Elsewhere = tuple[str, Sequence[TurnElsewhere]]  # the host of this process, and the turns of others
-
 MAX_LINES = 2000  # in one answer
 MAX_TEXT_CHARS = 100
 _AS_STORED = ("run", "thread", "requester", "attempt", "agent", "steps", "calls", "tokens", "host", "replica")
-NOT_SHARED: Elsewhere = ("", ())
 OPEN = (RunState.QUEUED, RunState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnsInProgress:
+    """The turns at this process, which is `replica` on `host` ("" where it works alone), and those of the others."""
+
+    host: str
+    replica: str
+    here: Sequence[RunningTurn]
+    elsewhere: Sequence[TurnElsewhere]
+
+    def __len__(self) -> int:
+        return len(self.here) + len(self.elsewhere)
+
+
+def turns_in_progress(execute: Execute, store: Database, here: Sequence[RunningTurn]) -> TurnsInProgress:
+    """Return the turns at all processes that share the database. `here` are those of this one."""
+    if not store.is_shared:
+        return TurnsInProgress("", "", here, ())
+    known = {turn.job.run for turn in here}
+    others = [turn for turn in turns_elsewhere(execute, store.me) if turn.run not in known]
+    return TurnsInProgress(host_of(execute, store.me), store.me, here, others)
 
 
 def describe_turn(live: RunningTurn) -> dict[str, Any]:
@@ -46,13 +66,6 @@ def describe_elsewhere(turn: TurnElsewhere) -> dict[str, Any]:
     """Return a turn of another process, in the same words, with its host: what that process has stored of it so far."""
     shown = {name: getattr(turn, name) for name in _AS_STORED}
     return shown | {"seconds": max(0.0, time.time() - turn.started), "doing": turn.doing[:MAX_TEXT_CHARS]}
-
-
-def read_elsewhere(execute: Execute, store: Database) -> Elsewhere:
-    """Return the host of this process and the turns of others; "" and none, unasked, where it works alone."""
-    if not store.is_shared:
-        return NOT_SHARED
-    return host_of(execute, store.me), turns_elsewhere(execute, store.me)
 
 
 async def recent_log(store: Database, what: str, after: int) -> dict[str, Any]:

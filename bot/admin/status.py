@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bot.admin.live_view import NOT_SHARED, describe_elsewhere, describe_turn, read_elsewhere, recent_log
+from bot.admin.live_view import TurnsInProgress, describe_elsewhere, describe_turn, recent_log, turns_in_progress
 from bot.admin.local_checks import judge_disk
 from bot.admin.model_reach import ModelReach
 from bot.admin.replica_report import find_differences, report_replicas
@@ -70,9 +70,9 @@ class ServiceStatus:
         self.sandbox_use = SandboxUse()
         self.sandbox = LazyText(N_("being chosen."))
 
-    def describe(self) -> str:
-        """Return a few lines for a chat."""
-        live = len(self._scheduler.running_turns)
+    def describe(self, execute: Execute) -> str:
+        """Return a few lines for a chat. The turns are those of all processes that share the database."""
+        live = len(self._turns(execute))
         model = next(iter(self._current.models.values()))
         up = _format_seconds(time.monotonic() - self._started)
         running = ngettext("{n} turn running", "{n} turns running", live)
@@ -84,6 +84,9 @@ class ServiceStatus:
             _(SANDBOX, description=self.sandbox),
         ]
         return "\n".join(lines)
+
+    def _turns(self, execute: Execute) -> TurnsInProgress:
+        return turns_in_progress(execute, self._store, self._scheduler.running_turns)
 
     def _describe_traffic(self) -> list[str]:
         """Return a sentence for each server of models that does not answer now, and one about scarce places."""
@@ -173,14 +176,9 @@ class ServiceStatus:
 
     async def top(self) -> dict[str, Any]:
         """Return what `fawn top` shows: the turns in progress at all processes, and the numbers of this one."""
-        host, others = NOT_SHARED
-        if self._store.is_shared:
-            host, others = await self._store.run(partial(read_elsewhere, store=self._store), durable=False)
-        here = {"host": host, "replica": self._store.me if self._store.is_shared else ""}
-        mine = [describe_turn(turn) | here for turn in self._scheduler.running_turns]
-        known = {turn["run"] for turn in mine}
-        elsewhere = [describe_elsewhere(turn) for turn in others if turn.run not in known]
-        return {**await self.measure(), "turns": [*mine, *elsewhere]}
+        turns = await self._store.run(self._turns, durable=False)
+        mine = [describe_turn(turn) | {"host": turns.host, "replica": turns.replica} for turn in turns.here]
+        return {**await self.measure(), "turns": [*mine, *map(describe_elsewhere, turns.elsewhere)]}
 
     async def measure(self) -> dict[str, Any]:
         """Return the numbers that metrics show, as they are at this moment. Raises StorageError."""
@@ -241,7 +239,7 @@ class ServiceStatus:
                 lambda execute: {name: _hook_counts(execute, name) for name in sorted(self._current.config.hooks)},
                 durable=False,
             ),
-            "live": len(self._scheduler.running_turns),
+            "live": len(await self._store.run(self._turns, durable=False)),
             "proposals": await self._store.run(
                 lambda execute: model_proposals(execute, self._current.config, time.time()), durable=False
             ),

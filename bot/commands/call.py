@@ -26,7 +26,7 @@ class CommandService:
     """Values and functions of the running service that commands use."""
 
     current: Current
-    status: Callable[[], str]  # a few lines for operators: version, model, sandbox, running turns
+    status: Callable[[Execute], str]  # a few lines for operators: version, model, sandbox, running turns
     health: Callable[[], Health]
     stop_run: Callable[[int, str], None]  # cancels the work of a run for a person
     channel: Callable[[str], Channel | None]

@@ -169,7 +169,7 @@ def _status_command(call: CommandCall) -> str:
     if not (on_console or call.may(deeds.SEE_SERVICE)):
         return words
     channels = call.service.channel_states() if on_console else ()
-    return "\n".join([words, "", call.service.status(), *channels, str(count_jobs(call.execute))])
+    return "\n".join([words, "", call.service.status(call.execute), *channels, str(count_jobs(call.execute))])
 
 
 def _describe_health(call: CommandCall) -> str:

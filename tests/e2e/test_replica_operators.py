@@ -19,7 +19,8 @@ from tests.support.service_process import ask, bash
 
 __all__ = ["browser", "pair", "server"]
 Pair = tuple[Replica, Replica]
-BOSS = "telegram/7"
+BOSS_ID = 7
+BOSS = f"telegram/{BOSS_ID}"
 STARTED = "document.querySelector('#text')"
 
 
@@ -29,7 +30,7 @@ async def operated(pair: Pair) -> Pair:
     for each in pair:
         path = each.folder / "config.yaml"
         config = yaml.safe_load(path.read_text())
-        config["channels"]["telegram"]["access"] = {"operators": [BOSS.rpartition("/")[2]]}
+        config["channels"]["telegram"]["access"] = {"operators": [str(BOSS_ID)]}
         path.write_text(yaml.safe_dump(config))
     code, text = await pair[0].fawn("reload")
     assert code == OK, text
@@ -84,12 +85,16 @@ async def test_turns_of_both_services_are_seen_at_either_and_stopped_from_the_ot
             assert elsewhere["tokens"] > 0
             _status, queue = await get(client, "/v1/operate/queue")
             assert queue["busy"] == 2
+            assert (await get(client, "/v1/operate/status"))[1]["turns"] == 2
             shown = await top(service)
             assert [turn["host"] for turn in shown] == [turns["a"]["host"], turns["b"]["host"]]
             assert all("sleep" in turn["doing"] and turn["seconds"] < 120 for turn in shown)
             _code, text = await service.fawn("top", "--once")
             assert text.startswith("turns 2,")
             assert all(host in text for host in hosts)
+            assert "\nrunning turns: 2, queued" in (await service.fawn("status"))[1]
+        one.telegram.send("/status", chat=BOSS_ID)
+        await one.telegram.wait(BOSS_ID, ", 2 turns running.\n")
         runs = {turn["thread"].rpartition("/")[2]: turn["run"] for turn in found["turns"]}
         assert await post(here, f"/v1/operate/runs/{runs['b']}/stop", {}) == (202, {"run": runs["b"], "stopped": True})
         await finished_run(there, second["id"], "stopped")

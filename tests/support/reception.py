@@ -42,7 +42,13 @@ def command_service(
     commands, waits = gather_commands(current, features), gather_waits(current, features)
     values = {"waits": waits.listed, **values}
     return CommandService(
-        current, lambda: status, lambda: Health.READY, lambda _run, _by: None, lambda _name: None, commands, **values
+        current,
+        lambda _execute: status,
+        lambda: Health.READY,
+        lambda _run, _by: None,
+        lambda _name: None,
+        commands,
+        **values,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent.messages import Thread
-from bot.admin.live_view import describe_elsewhere, read_elsewhere
+from bot.admin.live_view import describe_elsewhere, turns_in_progress
 from bot.api.caller import Caller
 from bot.api.cursors import PAGE, make_cursor
 from bot.api.operate.answers import (
@@ -58,8 +58,7 @@ def name_person(execute: Execute, channel: str, id: str) -> tuple[str, str]:
 
 def read_turns(execute: Execute, store: Database, live: Sequence[tuple[RunningTurn, Mapping[str, Any]]]) -> TurnList:
     """Return the turns in progress here (`live`) and at other processes, with what `fawn top` says of each."""
-    host, others = read_elsewhere(execute, store)
-    me = store.me if store.is_shared else ""
+    turns = turns_in_progress(execute, store, [turn for turn, _shown in live])
     found = []
     for turn, shown in live:
         row = conversations.find_conversation(execute, turn.job.conversation)
@@ -72,13 +71,12 @@ def read_turns(execute: Execute, store: Database, live: Sequence[tuple[RunningTu
                 row.title if row else "",
                 *(person, name, turn.job.attempt, turn.job.agent, turn.job.started),
                 **numbers,
-                host=host,
-                replica=me,
+                host=turns.host,
+                replica=turns.replica,
                 here=True,
             )
         )
-    known = {turn.run for turn in found}
-    found += [_turn_elsewhere(execute, turn) for turn in others if turn.run not in known]
+    found += [_turn_elsewhere(execute, turn) for turn in turns.elsewhere]
     return TurnList(sorted(found, key=lambda each: each.started))
 
 

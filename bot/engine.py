@@ -103,6 +103,7 @@ class Engine:
             jobs.register(SHOW_TITLE_JOB, partial(show_title, store, channel))
             for part in parts:
                 jobs.register_kinds(part.jobs)
+                self.door.operations.update(part.operations)
             self.status.is_ready, self.door.service = True, service
             self.systemd.send("READY=1")
             async with asyncio.TaskGroup() as group:

@@ -58,6 +58,9 @@ class Service:
         await self.current.agent.forget(conversation)
 
 
+Operations = dict[str, Callable[..., Awaitable[dict[str, Any]]]]
+
+
 @dataclass(slots=True)
 class Door:
     """The service as routes of HTTP use it, from the moment that it listens (`bot/http/route.py`)."""
@@ -72,6 +75,7 @@ class Door:
     runs: RunsInSight  # in progress, also at other processes, with what they show
     folders: ConversationFolders
     command: Callable[[Message], Awaitable[str]]  # runs a command now, and returns its answer instead of posting it
+    operations: Operations = field(default_factory=dict)  # for users of this machine, also those of `Parts`
     service: Service | None = None  # once turns can run
 
     def running(self) -> Service:
@@ -85,13 +89,14 @@ class Door:
 class Parts:
     """What a feature does while the service runs: jobs by kind, loops by name, and its part in each turn.
 
-    Of several processes, one runs what is in `single`.
+    Of several processes, one runs what is in `single`. `operations` are for users of this machine.
     """
 
     jobs: Mapping[str, JobKind] = field(default_factory=dict)
     loops: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
     turn: MakeTurnPart | None = None
     single: Mapping[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
+    operations: Operations = field(default_factory=dict)
 
 
 def _no_parts(_service: Service) -> Parts:

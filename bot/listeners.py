@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from sandbox.disk.folders import ConversationFolders
 if TYPE_CHECKING:
     from bot.http.route import Route
 
-Machine = tuple[Mapping[str, Operation], Callable[[dict[str, Any], AttachedView], Awaitable[None]]]
+Machine = tuple[dict[str, Operation], Callable[[dict[str, Any], AttachedView], Awaitable[None]]]
 
 
 async def open_http(
@@ -48,7 +48,8 @@ async def open_http(
     """
     runs = RunsInSight(store, scheduler, current)
     await stack.enter_async_context(runs.shared())
-    door = Door(store, current, inbox.receive, inbox.receive_one, channel, commands, status, runs, folders, command)
+    ways_in = (inbox.receive, inbox.receive_one, channel, commands)
+    door = Door(store, current, *ways_in, status, runs, folders, command, machine[0])
     served: list[Route] = []
 
     def routes_of_machine() -> Sequence[Route]:

@@ -157,27 +157,54 @@ def decline_change(library: SkillLibrary, digest: str) -> str:
         return staged.name
 
 
-def roll_back(library: SkillLibrary, name: str, expected: str = "") -> bool:
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """A step back from the hash `before` to `after` ("": not installed), as an operator asked for it.
+
+    `is_repeated`: it may have been made before, by a job that did not end.
+    """
+
+    before: str
+    after: str
+    is_repeated: bool
+
+
+def plan_roll_back(records: SkillRecords, name: str) -> tuple[str, str]:
+    """Return the hash of a skill's version, and that of its earlier one ("": there is none)."""
+    pin = records.pins.get(name)
+    return (pin.hash, (*_earlier(pin), "")[0]) if pin else ("", "")
+
+
+def _earlier(pin: Pin) -> tuple[str, ...]:
+    """Return the hashes of the earlier versions, the latest first."""
+    return tuple(each for each in reversed(pin.versions) if each != pin.hash)
+
+
+def roll_back(library: SkillLibrary, name: str, wanted: RollBack | None = None) -> bool:
     """Return a skill to its earlier version, or remove its first one; return whether it is still installed.
 
-    Does nothing if its version is not the `expected` one, because it was rolled back before. Raises SkillError.
+    Raises SkillError where its version is not the one that `wanted` begins with.
     """
     with library.exclusive():
         library.reload()
         records = library.records()
         pin = records.pins.get(name)
+        now = pin.hash if pin else ""
+        if wanted and now != wanted.before:
+            if wanted.is_repeated and now == wanted.after:
+                return name in library.current.skills
+            raise SkillError(N_("the skill {name} has changed since then; look at it again"), name=name)
         if pin is None:
             raise SkillError(N_("there is no earlier version of the skill {name}"), name=name)
-        if expected in ("", pin.hash):
-            versions = tuple(each for each in pin.versions if each != pin.hash)
-            if versions:
-                _install_version(library, name, versions[-1])
-                records.pins[name] = replace(pin, hash=versions[-1], versions=versions)
-            else:
-                shutil.rmtree(library.custom_folder(name))
-                del records.pins[name]
-            _save(library, records)
-            log.info("skill.rolled_back name=%s versions=%d", name, len(versions))
+        versions = tuple(reversed(_earlier(pin)))
+        if versions:
+            _install_version(library, name, versions[-1])
+            records.pins[name] = replace(pin, hash=versions[-1], versions=versions)
+        else:
+            shutil.rmtree(library.custom_folder(name))
+            del records.pins[name]
+        _save(library, records)
+        log.info("skill.rolled_back name=%s versions=%d", name, len(versions))
         return name in library.current.skills
 
 

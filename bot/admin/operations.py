@@ -94,6 +94,7 @@ class Operations:
             "backup": self.backup,
             "export": self.export,
             "skills.note": self.skills_note,
+            "skills.share": self.skills_share,
             **lookups(self._store),
         }
 
@@ -255,6 +256,10 @@ class Operations:
         event = AuditEvent(AuditKind.SKILL, what=what, result=result)
         await self._store.run(partial(audit.record, event=event))
         return {}
+
+    async def skills_share(self) -> Answer:
+        """Say that other services do not have the skills of this machine yet: the one here gives them, once it runs."""
+        return {"shared": False}
 
     async def export(self, thread: str, after: int = 0) -> Answer:
         """Return the entries of a thread's transcript that follow the id `after`. `thread` may be its beginning."""

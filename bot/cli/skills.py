@@ -47,9 +47,15 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
     library, action, word = open_library(config), arguments.action, arguments.word
     code, result = OK, "done"
     try:
-        print(_run_action(library, action, word, clone_bounds(config)))
+        asyncio.run(_share(config))
+        text = _run_action(library, action, word, clone_bounds(config))
+    except OperationFailed as error:
+        return fail(_("the skills of the other services are not known: {error}", error=localized(error)), FAULT)
     except SkillCommandFailed as error:
         code, result = fail(error, error.code), "failed"
+    else:
+        print(text)
+        code = _share_change(config) if changes_skills(action, word) else OK
     if changes_skills(action, word):
         skill = word if library.current.find(word) else digest(word)
         try:
@@ -57,6 +63,27 @@ def _run(arguments: argparse.Namespace, config: Config) -> int:
         except OperationFailed as error:
             return fail(_("the audit has no row of this: {error}", error=localized(error)), FAULT)
     return code
+
+
+def _share_change(config: Config) -> int:
+    """Give a change to the other services, say so where they do not have it, and return the exit code."""
+    try:
+        if not asyncio.run(_share(config)):
+            print(_("The other services have this once the service of this machine runs."))
+    except OperationFailed as error:
+        return fail(_("the other services do not have this yet: {error}", error=localized(error)), FAULT)
+    return OK
+
+
+async def _share(config: Config) -> bool:
+    """Have the skills of this machine and those of the other services the same, and return whether they are.
+
+    They are not while no service works here. Raises OperationFailed.
+    """
+    if not config.database.replicas or not await asyncio.to_thread(has_store, config):
+        return True
+    answer = await ask_service(config, "skills.share", {})
+    return bool(answer["shared"])
 
 
 async def _note_change(config: Config, action: str, skill: str, result: str) -> None:

@@ -33,7 +33,12 @@ def _start(service: Service) -> Parts:
         return TurnPart(prepare)
 
     jobs = SkillJobs(store, library, shared, lambda: clone_bounds(current.config), service.channel)
-    return Parts({SKILL_JOB: JobKind(jobs.run)}, {"skills of others": shared.follow}, open_turn)
+    return Parts(
+        {SKILL_JOB: JobKind(jobs.run)},
+        {"skills of others": shared.follow},
+        open_turn,
+        operations={"skills.share": shared.answer_look},
+    )
 
 
 FEATURE = Feature(

@@ -43,12 +43,11 @@ def enqueue_change(call: CommandCall, action: str, word: str, wanted: str = "") 
     """Have a change made after the commit; its answer is a notice. `wanted` is the skill of an address."""
     found = call.current.skills.current.find(word) if call.current.skills else None
     name = found.skill.name if found else word
-    expected = ""
-    if action == "rollback" and call.current.skills:  # so that a job that runs twice rolls back once
-        pin = call.current.skills.records().pins.get(name)
-        expected = pin.hash if pin else ""
     message = call.message.dump().decode()
-    payload = {"action": action, "word": name, "wanted": wanted, "expected": expected, "message": message}
+    payload = {"action": action, "word": name, "wanted": wanted, "message": message}
+    if action == "rollback" and call.current.skills:  # so that a job that runs twice rolls back once
+        before, after = changes.plan_roll_back(call.current.skills.records(), name)
+        payload |= {"expected": before, "earlier": after}
     enqueue_job(call.execute, key=f"{SKILL_JOB}:{call.message.key}", kind=SKILL_JOB, payload=payload)
 
 
@@ -73,7 +72,7 @@ class SkillJobs:
         """Make the change and enqueue its answer. A failure that another try may mend raises."""
         message = Message.load(job.arguments["message"])
         try:
-            outcome, result = await self._change(job.arguments, message), "done"
+            outcome, result = await self._change(job, message), "done"
         except (SkillError, Refused) as error:
             reason = error if isinstance(error, SkillError) else str(error).rstrip(".")
             outcome, result = partial(_, FAILED, reason=reason), "failed"
@@ -90,8 +89,9 @@ class SkillJobs:
 
         await self._store.run(work)
 
-    async def _change(self, arguments: dict[str, str], message: Message) -> Outcome:
-        word, change = arguments["word"], self._shared.change
+    async def _change(self, job: BackgroundJob, message: Message) -> Outcome:
+        arguments, change = job.arguments, self._shared.change
+        word = arguments["word"]
         match arguments["action"]:
             case "install":
                 return await self._install(word, message, arguments.get("wanted", ""))
@@ -104,7 +104,9 @@ class SkillJobs:
                 )
                 return partial(_, sentence, name=word)
             case "rollback":
-                installed = await change(changes.roll_back, word, arguments["expected"])
+                before, after = arguments["expected"], arguments.get("earlier", "")
+                step = changes.RollBack(before, after, is_repeated=job.attempts > 1)
+                installed = await change(changes.roll_back, word, step)
                 back = N_("The skill `{name}` is back at its earlier version.")
                 return partial(_, back if installed else N_("The skill `{name}` is removed."), name=word)
             case "diff":

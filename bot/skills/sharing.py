@@ -93,6 +93,12 @@ class SharedSkills:
             async with self._held():
                 await self._settle()
 
+    async def answer_look(self) -> dict[str, bool]:
+        """Look for `fawn skills` on this machine, which says whether the others have what it changed."""
+        if self._store.is_shared:
+            await self.look()
+        return {"shared": True}
+
     @asynccontextmanager
     async def _held(self) -> AsyncIterator[None]:
         async with self._changing, hold_lease(self._store, LEASE):

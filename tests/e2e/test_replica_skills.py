@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -58,6 +59,16 @@ async def shown_at(service: Replica, key: str, **wanted: str) -> None:
             await asyncio.sleep(0.05)
 
 
+async def changed_by_command_line(changing: Replica, other: Replica, action: str) -> None:
+    """Change the skill by `fawn skills` on one machine. When it has answered, the row of all has the change."""
+    code, text = await changing.fawn("skills", action, "add-numbers")
+    assert (code, "once the service" in text) == (0, False), text
+    [(shared,)] = other.rows("SELECT content FROM shared_files WHERE name='skills/skills.json'")
+    decided = json.loads(bytes(shared))
+    assert decided == json.loads((changing.data / "skills" / "skills.json").read_bytes())
+    assert "add-numbers" not in decided["disabled"]
+
+
 async def sum_at(service: OperatedReplica, key: str) -> str:
     """Have a turn of this service run the skill, and return what its tool gave the model."""
     await until(lambda: "app.ready" in service.log().rpartition("app.stopped")[2], 60, "the agent")
@@ -90,10 +101,20 @@ async def test_an_accepted_skill_runs_at_the_other_service_and_follows_its_chang
 
     (two.folder / "add.skill").write_bytes(packed(SLOWLY, **{"run.py": 'print(\'{"sum": "slowly"}\')'}))
     assert (await two.fawn("skills", "install", "add.skill"))[0] == 0
-    assert (await two.fawn("skills", "accept", "add-numbers"))[0] == 0
+    await changed_by_command_line(two, one, "accept")
     view = one.data / "skills" / "view" / "add-numbers" / "SKILL.md"
     await until(lambda: SLOWLY in view.read_text(), what="the change at the other service")
     assert "slowly" in await sum_at(one, key)
+
+    telegram.send("/skills rollback add-numbers")
+    await telegram.wait(JANE, "The skill add-numbers is back at its earlier version.", seconds=30)
+    views = [each.data / view.relative_to(one.data) for each in pair]
+    await until(lambda: not any(SLOWLY in each.read_text() for each in views), what="the earlier version at both")
+    telegram.send("/skills disable add-numbers")
+    await telegram.wait(JANE, "The skill add-numbers is disabled.", seconds=30)
+    await changed_by_command_line(two, one, "enable")
+    assert (await two.fawn("skills", "install", "add.skill"))[0] == 0
+    await changed_by_command_line(two, one, "accept")
 
     await two.stop()
     telegram.send("/skills rollback add-numbers")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from agent.skills import changes
+from agent.skills.changes import RollBack, plan_roll_back
 from agent.skills.errors import SkillError
 from agent.skills.exchange import keep_version, merge_records, pack_version, read_row
 from agent.skills.library import SkillFolders, SkillLibrary, SkillState
@@ -120,6 +121,33 @@ async def test_the_command_line_and_a_process_that_was_away_lose_nothing(
     late = make_process(two.store, tmp_path / "late")
     await late.shared.look()
     assert late.skills == one.skills
+
+
+async def test_a_step_back_is_made_once_and_only_from_the_version_that_was_asked_about(
+    processes: tuple[Process, Process],
+) -> None:
+    """Asked for where `fawn skills` has just accepted a version, and made by the process that does not have it yet."""
+    one, two = processes
+    await accept(one, "first")
+    await two.shared.look()
+    await asyncio.to_thread(_accept_alone, two.library, "second", "add")
+    back = RollBack(*plan_roll_back(two.library.records(), "add"), is_repeated=False)
+    early = RollBack(*plan_roll_back(one.library.records(), "add"), is_repeated=False)
+    with pytest.raises(SkillError, match="has changed since then"):
+        await one.shared.change(changes.roll_back, "add", back)
+    await two.shared.look()
+    with pytest.raises(SkillError, match="has changed since then"):
+        await one.shared.change(changes.roll_back, "add", early)
+    assert "second" in one.text()
+    assert await one.shared.change(changes.roll_back, "add", back)
+    assert "first" in one.text()
+    assert await one.shared.change(changes.roll_back, "add", replace(back, is_repeated=True))
+    assert "first" in one.text(), "the job ran twice"
+    last = RollBack(*plan_roll_back(one.library.records(), "add"), is_repeated=False)
+    assert not await two.shared.change(changes.roll_back, "add", last)
+    assert not await one.shared.change(changes.roll_back, "add", replace(last, is_repeated=True))
+    with pytest.raises(SkillError, match="has changed since then"):
+        await one.shared.change(changes.roll_back, "add", last)
 
 
 def _accept_alone(library: SkillLibrary, body: str, name: str) -> None:

@@ -14,7 +14,6 @@ import re
 import select
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from enum import IntEnum
 from functools import lru_cache, partial
 from types import NoneType
@@ -148,8 +147,7 @@ class Statements:
                 self._outdated = False
         if not (waits or statements.startswith("BEGIN")):
             if statements.startswith("ROLLBACK"):
-                with suppress(psycopg.Error):  # it is undone anyway
-                    self.send()
+                self._send_in_vain()
             self.send()
             self._check(self._libpq.exec_(statements.encode()))
             return
@@ -177,6 +175,14 @@ class Statements:
         if self._waiting:
             self._send_all()
 
+    def _send_in_vain(self) -> None:
+        """Send what waits, of which nothing stays. Raises psycopg.Error where the connection is lost by it."""
+        try:
+            self.send()
+        except psycopg.Error:
+            if self._libpq.status == ConnStatus.BAD:  # the cause, which a further statement would not name
+                raise
+
     def _send_all(self) -> Sequence[PGresult]:
         """Send what waits in one message; return the results. Raises psycopg.Error for the first fault."""
         waiting = self._waiting.copy()
@@ -186,6 +192,14 @@ class Statements:
             waiting = waiting[-1:]
         if len(waiting) == 1:
             return [self._check(self._send_alone(waiting[0]))]
+        try:
+            results = self._send_joined(waiting)
+        except psycopg.Error:
+            self._libpq.finish()  # in the middle of a message, it takes nothing else
+            raise
+        return [*map(self._check, results)]
+
+    def _send_joined(self, waiting: Sequence[Sent]) -> Sequence[PGresult]:
         self._libpq.enter_pipeline_mode()
         for each in waiting:
             if each.name:
@@ -193,7 +207,7 @@ class Statements:
             else:
                 self._libpq.send_query_params(each.text, each.data, each.types)
         self._libpq.pipeline_sync()
-        return [*map(self._check, self._read_pipeline())]
+        return self._read_pipeline()
 
     def _send_alone(self, each: Sent) -> PGresult:
         if each.name:
@@ -201,7 +215,7 @@ class Statements:
         return self._libpq.exec_params(each.text, each.data, each.types)
 
     def _read_pipeline(self) -> Sequence[PGresult]:
-        """Return the results of what was sent. Where the connection is lost, the last one says so."""
+        """Return the results of what was sent. Raises psycopg.Error where the connection is lost."""
         while self._libpq.flush():
             self._wait(select.POLLIN | select.POLLOUT)
         results: list[PGresult] = []
@@ -211,7 +225,9 @@ class Statements:
             result = self._libpq.get_result()
             if result is None:  # the end of those of one statement
                 if self._libpq.status == ConnStatus.BAD:
-                    return results
+                    for each in results:
+                        self._check(each)  # the server's own reason
+                    raise psycopg.OperationalError(self._libpq.get_error_message())
             elif result.status == ExecStatus.PIPELINE_SYNC:
                 self._libpq.exit_pipeline_mode()
                 return results

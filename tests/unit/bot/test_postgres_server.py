@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -33,6 +34,7 @@ from bot.storage.database import Database, DatabaseAway, Execute, Mark, StorageE
 from bot.storage.dialect import AdvisoryLock
 from bot.storage.migrate import VERSIONS_DIR, DatabaseFault, NewerSchema, head_revision
 from bot.storage.outbox import enqueue_notice
+from bot.storage.postgres_session import reading
 from bot.storage.replicas import forget_predecessors
 from bot.storage.replicas import register as register_replica
 from bot.storage.wake_ups import Written
@@ -568,3 +570,39 @@ async def test_the_server_of_compose_has_the_letters_and_the_lines_beside_it_rea
             await store.run(partial(insert, thread="a"))
     finally:
         server.remove()
+
+
+# ------------------------------------------------------------ a loss while several statements are under way
+
+SLEEP = "UPDATE addresses SET conversation=conversation WHERE (SELECT count(*) FROM pg_sleep(60)) > 1"
+SLEEPING = "SELECT 1 FROM pg_stat_activity WHERE wait_event='PgSleep'"
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+@pytest.mark.parametrize("after", ["commits", "reads", "gives up"])
+async def test_the_end_of_the_server_while_statements_are_under_way_is_the_reason_of_their_failure(
+    after: str, how: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They go in one message, of which the second one sleeps when the server ends."""
+
+    def work(execute: Execute) -> None:
+        insert(execute, "kept")
+        execute(SLEEP, {})
+        insert(execute, "lost")
+        if after == "reads":
+            threads(execute)
+        if after == "gives up":
+            raise ValueError("the caller's own fault")
+
+    with postgres_server() as server:
+        sql_on_server(server, "CREATE DATABASE fawn")
+        url = server.url.format("fawn")
+        async with opened(url, away_seconds=0.5) as store:
+            task = asyncio.create_task(store.run(work))
+            with reading(url, snapshot=False) as execute:
+                await until(lambda: execute(SLEEPING, {}), 20, "the statement that sleeps")
+            await asyncio.to_thread(server.stop, how)
+            with pytest.raises(DatabaseAway):
+                await task
+    first = next(each.getMessage() for each in caplog.records if "store.connection_lost" in each.getMessage())
+    assert "server closed the connection" in first or "terminating connection" in first

@@ -64,7 +64,7 @@ def _assemble_agent(
     tools: Sequence[BaseTool],
     skills: SkillLibrary | None,
 ) -> Agent:
-    traffic = ModelTraffic(settings.calls)
+    traffic = ModelTraffic(settings.calls, tell_pause=settings.tell_pause)
     models = {entry.name: LoadedModel(entry, load_model(entry), traffic) for entry in entries}
     roles = settings.roles
     for role, value in asdict(roles).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -210,4 +210,5 @@ class AgentSettings:
     mcp: McpConfig = McpConfig()
     tokens: TokenFolder | None = None  # of people who signed in to MCP servers
     calls: CallLimits = field(default_factory=CallLimits)
+    tell_pause: Callable[[str, float], None] = lambda _server, _seconds: None  # see `agent.models.traffic.TellPause`
     retry_seconds: float = 1.0  # the first backoff after a model error

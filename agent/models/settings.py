@@ -83,6 +83,11 @@ class ModelSettings:
         """The name that `/models` shows."""
         return self.display_name or self.name
 
+    @property
+    def server(self) -> str:
+        """The server: its URL, or else the class of the provider."""
+        return self.base_url.rstrip("/") or self.use
+
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:

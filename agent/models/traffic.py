@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from agent.backoff import jitter
@@ -23,6 +24,14 @@ NOTICE_SECONDS = 2.0  # a call that waits for longer tells people
 ALL_CALLS = "all calls"
 
 
+TellPause = Callable[[str, float], None]
+"""Tell other processes how long the calls to a server must wait, by `ModelSettings.server`."""
+
+
+def _tell_nobody(_server: str, _seconds: float) -> None:
+    """Tell nobody: this process works alone."""
+
+
 @dataclass(eq=False, slots=True)
 class Endpoint:
     """One server, and what the calls of all its models learned about it. Times are time.monotonic().
@@ -34,6 +43,7 @@ class Endpoint:
 
     max_failures: int = 0
     skip_seconds: float = 0.0
+    tell_pause: Callable[[float], object] = abs  # to other processes, which call the same server
     failures: int = 0
     _by_conversation: dict[str, int] = field(default_factory=dict)
     _skipped_until: float = 0.0
@@ -60,6 +70,10 @@ class Endpoint:
         """How long calls must wait because the server asked for it."""
         return max(0.0, self._paused_until - time.monotonic()) if self._paused_until else 0.0
 
+    def pause(self, seconds: float) -> None:
+        """Have calls wait for so long, or longer if they do already; MAX_PAUSE_SECONDS at most."""
+        self._paused_until = max(self._paused_until, time.monotonic() + min(seconds, MAX_PAUSE_SECONDS))
+
     def admits_call(self, conversation: str) -> bool:
         """Return whether a call should go to it now. A call that finds out about a recovery counts as begun."""
         if not self.is_down_for(conversation):
@@ -80,8 +94,8 @@ class Endpoint:
         An error that concerns only the request proves that the server works.
         """
         if verdict.retry_after_seconds:
-            pause = min(verdict.retry_after_seconds, MAX_PAUSE_SECONDS)
-            self._paused_until = max(self._paused_until, time.monotonic() + pause)
+            self.pause(verdict.retry_after_seconds)
+            self.tell_pause(self.pause_seconds)
         if not verdict.is_outage:
             self.record_answer()
             return
@@ -111,13 +125,15 @@ class ModelTraffic:
 
     limits: CallLimits = field(default_factory=CallLimits)
     slots: FairSlots = field(default_factory=FairSlots)
+    tell_pause: TellPause = _tell_nobody
     _endpoints: dict[str, Endpoint] = field(default_factory=dict)
 
     def endpoint_of(self, settings: ModelSettings) -> Endpoint:
-        """Return the server of a model: the one at its URL, or else the provider's own."""
-        key = settings.base_url.rstrip("/") or settings.use
+        """Return the server of a model."""
+        key = settings.server
         if key not in self._endpoints:
-            self._endpoints[key] = Endpoint(self.limits.endpoint_failures, self.limits.endpoint_seconds)
+            limits, tell = self.limits, partial(self.tell_pause, key)
+            self._endpoints[key] = Endpoint(limits.endpoint_failures, limits.endpoint_seconds, tell)
         return self._endpoints[key]
 
     def states(self, models: Iterable[ModelSettings]) -> list[EndpointState]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from agent.web.fetcher import WebFetcher
 from agent.web.search import make_search
 from agent.web.settings import WebConfig
 from bot.config.schema import Config
+from bot.service.model_pauses import tell_pause
 from bot.service.shared_files import SharedFiles, SharedTokens
 from bot.service.skill_library import open_library
 from bot.service.stored_secrets import token_folder
@@ -81,6 +83,7 @@ class AgentBuilder:
             mcp=config.mcp,
             tokens=self._tokens_of(config),
             calls=config.limits.of_calls,
+            tell_pause=partial(tell_pause, self._checkpoints),
         )
         return await build_agent(config.models, settings, self._checkpoints, services), fetcher
 

@@ -122,9 +122,14 @@ def name_lock(data_dir: Path) -> str:
     """
     try:
         found = (data_dir / "lock").stat()
-        return f"{BOOT.read_text('ascii').strip()}:{found.st_dev}:{found.st_ino}"
+        return f"{kernel_id()}:{found.st_dev}:{found.st_ino}"
     except OSError:  # another system has no such file
         return ""
+
+
+def kernel_id() -> str:
+    """Return what names the running kernel. Raises OSError where the system has no such name."""
+    return BOOT.read_text("ascii").strip()
 
 
 def is_held(data_dir: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+import aiohttp
 import yaml
 
 from bot.cli.exit_codes import CONFIG, OK
@@ -115,3 +116,33 @@ def most_at_once(model: FakeModel) -> int:
         count += change_by
         most = max(most, count)
     return most
+
+
+async def test_a_pause_that_a_model_server_asks_one_service_for_is_kept_by_the_other(
+    pair: Pair, model: FakeModel
+) -> None:
+    """The other one was never refused: its call comes when the pause is over."""
+    one, two = pair
+    key = await add_key(one, "ci", "telegram/7")
+    await until(lambda: all("app.ready" in each.log() for each in pair), 60, "the agents")
+    async with client_of(one, key) as client:
+        for thread, service in (("a", one), ("b", two)):
+            await finished_run(client, await sent_to(client, thread, ask(text="first")))
+            moved = "UPDATE conversations SET host=:host WHERE thread LIKE :thread"
+            service.change(moved, host=service.host, thread=f"%/{thread}")
+        limited = await sent_to(client, "a", ask(id="limited", errors=[429], retry_after=5))
+        await until(lambda: model.requests("limited"), 60, "the refusal")
+        await until(lambda: "model.paused_elsewhere model=" in two.log(), 10, "the pause at the other service")
+        await finished_run(client, await sent_to(client, "b", ask(id="other", text="later")))
+        await finished_run(client, limited)
+    refusal, *again = model.requests("limited")
+    assert refusal.status == 429
+    assert [request.status for request in [*again, *model.requests("other")]] == [200, 200]
+    assert all(request.at >= refusal.at + 4.9 for request in [*again, *model.requests("other")])
+
+
+async def sent_to(client: aiohttp.ClientSession, thread: str, text: str) -> int:
+    """Send a message, and return its number."""
+    status, sent = await post(client, f"/v1/threads/{thread}/messages", {"text": text})
+    assert status == 202, sent
+    return int(sent["id"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable
 
 from bench import (
@@ -27,7 +28,7 @@ from bench import (
     thread,
     web,
 )
-from bench.harness import Row, World, world
+from bench.harness import Row, World, conclude, world
 
 PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "latency": latency.run,
@@ -52,7 +53,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
 
 
 async def main(parts: list[str], full: bool, turns: int, replicas: int, markdown: bool) -> int:
-    """Run the parts and return the number of missed goals."""
+    """Run the parts, say which goals were missed, and return the exit code."""
     print(f"load average before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
     rows: list[Row] = []
     async with world() as outside:
@@ -67,7 +68,7 @@ async def main(parts: list[str], full: bool, turns: int, replicas: int, markdown
         print("\n| | figure | floor | goal | |\n| --- | --- | --- | --- | --- |")
         print("\n".join(row.markdown() for row in rows))
     print(f"\nload average after: {os.getloadavg()[0]:.2f}")
-    return sum(1 for row in rows if row.missed)
+    return conclude(rows)
 
 
 if __name__ == "__main__":
@@ -80,5 +81,5 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if unknown := set(given.parts) - PARTS.keys():
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
-    missed = asyncio.run(main(given.parts or list(PARTS), given.full, given.turns, given.replicas, given.markdown))
-    print(f"{missed} goals missed" if missed else "every goal met")
+    parts = given.parts or list(PARTS)
+    sys.exit(asyncio.run(main(parts, given.full, given.turns, given.replicas, given.markdown)))

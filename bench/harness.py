@@ -216,7 +216,7 @@ async def world() -> AsyncIterator[World]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a result: the figure, the floor (if there is one) and the goal (a maximum)."""
+    """One line of a result: the figure, the floor (if there is one) and the goal: a maximum, or the least."""
 
     name: str
     figure: float
@@ -224,21 +224,25 @@ class Row:
     floor: float | None = None
     goal: float | None = None
     note: str = ""
+    at_least: bool = False
 
     @property
     def missed(self) -> bool:
-        return self.goal is not None and not self.figure <= self.goal
+        if self.goal is None:
+            return False
+        return not (self.figure >= self.goal if self.at_least else self.figure <= self.goal)
 
     def markdown(self) -> str:
         """Return the row for docs/benchmarks.md."""
         floor = "" if self.floor is None else f"{self.floor:.3g}"
-        goal = "" if self.goal is None else f"≤ {self.goal:g}{' **missed**' if self.missed else ''}"
+        sign = "≥" if self.at_least else "≤"
+        goal = "" if self.goal is None else f"{sign} {self.goal:g}{' **missed**' if self.missed else ''}"
         return f"| {self.name.strip()} | {self.figure:.3g} {self.unit} | {floor} | {goal} | {self.note} |"
 
     def __str__(self) -> str:
         floor = "" if self.floor is None else f"{self.floor:.4g}"
         ratio = f"{self.figure / self.floor:.2f}x" if self.floor else ""
-        goal = "" if self.goal is None else f"<= {self.goal:g}"
+        goal = "" if self.goal is None else f"{'>=' if self.at_least else '<='} {self.goal:g}"
         verdict = "" if self.goal is None else "MISSED" if self.missed else "ok"
         cells = f"{self.figure:10.4g} {self.unit:5} {floor:>9} {ratio:>8} {goal:>9} {verdict:7}"
         return f"{self.name:52} {cells} {self.note}".rstrip()
@@ -252,6 +256,16 @@ def show(title: str, rows: Sequence[Row]) -> None:
     print(f"\n{title}\n{HEAD}", flush=True)
     for row in rows:
         print(row, flush=True)
+
+
+def conclude(rows: Sequence[Row]) -> int:
+    """Say which goals were missed; return the exit code of a benchmark, which is 1 then."""
+    missed = [row for row in rows if row.missed]
+    for row in missed:
+        print(f"missed: {row}")
+    goals = sum(row.goal is not None for row in rows)
+    print(f"{len(missed)} of {goals} goals missed" if missed else f"all {goals} goals met" if goals else "no goals")
+    return 1 if missed else 0
 
 
 def median(values: Sequence[float]) -> float:

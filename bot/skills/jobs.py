@@ -104,7 +104,7 @@ class SkillJobs:
                 )
                 return partial(_, sentence, name=word)
             case "rollback":
-                before, after = arguments["expected"], arguments.get("earlier", "")
+                before, after = arguments.get("expected", ""), arguments.get("earlier", "")
                 step = changes.RollBack(before, after, is_repeated=job.attempts > 1)
                 installed = await change(changes.roll_back, word, step)
                 back = N_("The skill `{name}` is back at its earlier version.")

@@ -16,6 +16,7 @@ import skills_ref  # type: ignore[import-untyped]  # it has no type hints for it
 
 from agent.skills import changes
 from agent.skills.archive import unpack_archive
+from agent.skills.changes import RollBack
 from agent.skills.errors import SkillError
 from agent.skills.library import (
     MAX_DESCRIBED,
@@ -312,12 +313,16 @@ def test_versions_are_kept_and_rolled_back(library: SkillLibrary) -> None:
     second = install(library, PLAIN.replace("Do this", "Do that"))
     assert not second.is_new
     assert "+Do that." in second.diff
-    assert changes.roll_back(library, "plot", second.hash)
-    assert library.current.skills["plot"].skill.body == "Do this."
-    assert changes.roll_back(library, "plot", second.hash)  # the same request again changes nothing
-    assert library.current.skills["plot"].skill.body == "Do this."
-    assert not changes.roll_back(library, "plot", first.hash)
+    assert changes.plan_roll_back(library.records(), "plot") == (second.hash, first.hash)
+    wanted = RollBack(second.hash, first.hash, is_repeated=True)
+    for _ in range(2):  # the same request again changes nothing
+        assert changes.roll_back(library, "plot", wanted)
+        assert library.current.skills["plot"].skill.body == "Do this."
+    with pytest.raises(SkillError, match="has changed since then"):
+        changes.roll_back(library, "plot", replace(wanted, is_repeated=False))
+    assert not changes.roll_back(library, "plot", RollBack(first.hash, "", is_repeated=False))
     assert library.current.skills == {}
+    assert not changes.roll_back(library, "plot", RollBack(first.hash, "", is_repeated=True))
 
 
 def test_a_proposal_changes_nothing_until_accepted(library: SkillLibrary) -> None:

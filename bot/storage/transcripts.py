@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from agent.messages import Thread
-from bot.storage.conversations import current_conversation
+from bot.storage.conversations import ConversationRow, current_conversation
 from bot.storage.database import Execute
 from bot.storage.dialect import FROM_THE_LEFT, LIKE
 from bot.storage.feedback import feedback_of_run
@@ -21,12 +21,18 @@ RECENT_ENTRIES = 2000  # in which names of people are looked for
 _POST = "post:"  # begins the item of a notice on the channel `web`
 _WILDCARD, _ESCAPED = re.compile(r"([\\%_])"), r"\\\1"
 _KINDS = ", ".join(f"'{kind}'" for kind in EntryKind if kind not in (EntryKind.STEP, EntryKind.NOTICE))
-_WORD = "(" + " OR ".join(rf"t.text {LIKE} :word{{0}}{case} ESCAPE '\'" for case in "abc") + ")"
-_WORDS = " AND ".join(_WORD.format(number) for number in range(MAX_WORDS))
+_WORD = "(" + " OR ".join(rf"{{1}} {LIKE} :word{{0}}{case} ESCAPE '\'" for case in "abc") + ")"
+_WORDS, _TITLE_WORDS = (
+    " AND ".join(_WORD.format(number, column) for number in range(MAX_WORDS)) for column in ("t.text", "c.title")
+)
 _SEARCH = (
     "SELECT t.*, c.title FROM conversations c JOIN transcript t ON t.conversation=c.key"
     f" WHERE c.thread>=:first AND c.thread<=:last AND t.kind IN ({_KINDS}) AND t.id<:before"
     f" AND {_WORDS} ORDER BY t.id DESC LIMIT :limit"
+)
+_TITLES = (
+    "SELECT c.* FROM addresses a JOIN conversations c ON c.key=a.conversation WHERE a.thread>=:first"
+    f" AND a.thread<=:last AND c.title<>'' AND {_TITLE_WORDS} ORDER BY c.used DESC LIMIT :limit"
 )
 
 
@@ -79,6 +85,13 @@ def add_entries(execute: Execute, conversation: str, run: int, entries: Iterable
     insert_rows(execute, "transcript", "conversation, item", rows, update=("state",))
 
 
+def search_titles(execute: Execute, thread: Thread, words: Sequence[str], limit: int) -> list[ConversationRow]:
+    """Return the current conversations of a thread's chat whose titles contain all words, the latest first."""
+    first = f"{str(thread).rpartition('/')[0]}/"
+    values = {"first": first, "last": f"{first}~", "limit": limit, **_patterns(words)}
+    return read_rows(execute, ConversationRow, _TITLES, **values)
+
+
 def search_chat(
     execute: Execute, thread: Thread, words: Sequence[str], limit: int, *, topics: bool, before: int = MAX_ROW
 ) -> list[StoredEntry]:
@@ -90,13 +103,19 @@ def search_chat(
     """
     first = f"{str(thread).rpartition('/')[0]}/" if topics else str(thread)
     last = f"{first}~" if topics else first  # an address is ASCII, and its parts are quoted
-    values: dict[str, Any] = {"first": first, "last": last, "limit": limit, "before": before}
+    values = {"first": first, "last": last, "limit": limit, "before": before, **_patterns(words)}
+    return [*map(with_true_author, read_rows(execute, StoredEntry, _SEARCH, **values))]
+
+
+def _patterns(words: Sequence[str]) -> dict[str, Any]:
+    """Return the values of _WORDS. Those of words that are not there fit everything."""
+    values: dict[str, Any] = {}
     for number in range(MAX_WORDS):
         word = words[number] if number < len(words) else ""
         cases = [word] if word.isascii() else [word.lower(), word.upper(), word.capitalize()]
         patterns = [f"%{re.sub(_WILDCARD, _ESCAPED, case)}%" for case in cases]
         values |= {f"word{number}{name}": pattern for name, pattern in zip_longest("abc", patterns)}
-    return [*map(with_true_author, read_rows(execute, StoredEntry, _SEARCH, **values))]
+    return values
 
 
 def recent_names(execute: Execute, channel: str) -> dict[str, str]:

@@ -94,9 +94,10 @@ async def test_a_list_that_is_drawn_anew_keeps_the_keyboard_and_a_drawer_keeps_t
     await tab.send(ask(text="one"))
     await tab.until(f"{DONE} && document.querySelector('.threads a')")
     await tab.eval("window.before = document.querySelector('.threads a'); window.before.focus()")
-    await tab.eval("document.querySelector('#text').value = 'x'; document.querySelector('.title')")
-    await tab.eval("fetch('/page/me')")
-    await tab.eval("dispatchEvent(new Event('hashchange'))")  # what draws the list anew
+    await tab.eval(
+        "fetch(`/page/threads/${location.hash.split('/').at(-1)}/title`, {method: 'POST', headers: {'Content-Type':"
+        " 'application/json'}, body: JSON.stringify({title: 'another'})})"
+    )
     await tab.until("window.before !== document.querySelector('.threads a')", what="the list to be drawn anew")
     assert await tab.eval("document.activeElement === document.querySelector('.threads a')")
     await tab.call("Emulation.setTouchEmulationEnabled", enabled=True)

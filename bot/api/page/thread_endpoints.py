@@ -120,7 +120,7 @@ class ThreadEndpoints:
             raise NO_ACCESS
 
     async def _search(self, request: web.Request) -> web.Response:
-        """Return what was said in all own threads that has the words, the newest first."""
+        """Return the own threads whose titles have the words, then what was said that has them, each newest first."""
         caller = await find_caller(self.door, request, READ)
         words = request.query.get("words", "").split()[: transcripts.MAX_WORDS]
         search = partial(_search, chat=caller.thread("any"), words=words)
@@ -147,10 +147,16 @@ def _posted(execute: Execute, caller: Caller, run: int) -> tuple[Thread, str]:
 
 
 def _search(execute: Execute, chat: Thread, words: Sequence[str]) -> list[Json]:
+    titled = transcripts.search_titles(execute, chat, words, FOUND)
     found = transcripts.search_chat(execute, chat, words, FOUND, topics=True)
     return [
-        {"thread": _topic(each.conversation), "title": each.title, "text": each.text, "at": each.at} for each in found
+        *(_found(each.key, each.title, "", each.used) for each in titled),
+        *(_found(each.conversation, each.title, each.text, each.at) for each in found),
     ]
+
+
+def _found(conversation: str, title: str, text: str, at: float) -> Json:
+    return {"thread": _topic(conversation), "title": title, "text": text, "at": at}
 
 
 def _topic(conversation: str) -> str:

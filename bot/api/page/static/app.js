@@ -27,7 +27,8 @@ class App {
     const go = (name, picture) => h("a", { class: "icon-button", href: `#/${name}`, "aria-label": t(`view_${name}`), title: t(`view_${name}`), data: { view: name }, on: { click: () => this.closeDrawer() } }, icon(picture));
     const actions = h("div", { class: "side-actions" }, me.may.operate ? go("operate", "gauge") : null, go("me", "person"), this.theme, iconButton("leave", t("sign_out"), () => this.signOut()));
     this.viewTitle = h("h1", { class: "title", tabindex: "-1", hidden: true });
-    this.sidebar = new Sidebar({ me, actions, choose: () => this.closeDrawer(), begin: () => this.begin() });
+    const toText = () => { this.closeDrawer(); this.chat.composer.text.focus(); };
+    this.sidebar = new Sidebar({ me, actions, leave: toText, choose: () => this.closeDrawer(), begin: () => this.begin() });
     this.menu = iconButton("menu", t("threads"), () => this.toggleDrawer(), { "aria-expanded": "false", "aria-controls": "sidebar", class: "icon-button menu" });
     this.state = h("span", { class: "state", role: "status" });
     this.rename = iconButton("edit", t("rename"), () => this.editTitle(), { class: "icon-button rename" });
@@ -78,10 +79,19 @@ class App {
     const view = this.viewNames.includes(name) ? name : "";
     this.showView(view);
     if (view) return this.sidebar.show("");
-    const id = decodeURIComponent(/^#\/t\/([\w%-]+)$/.exec(location.hash)?.[1] ?? "");
+    const [, place, at] = /^#\/t\/([\w%-]+)(?:\/([\d.]+))?$/.exec(location.hash) ?? ["", "", ""], id = decodeURIComponent(place);
     this.sidebar.show(id);
     if (!id) return this.begin();
-    if (id !== this.chat.id) this.chat.open(id, this.fresh === id);
+    if (at) history.replaceState(null, "", `#/t/${place}`); // the same may be chosen again
+    const opened = id === this.chat.id ? null : this.chat.open(id, this.fresh === id);
+    if (at) this.seek(id, Number(at), opened);
+  }
+
+  /** Show what a search found, once its thread is there. */
+  async seek(id, at, opened) {
+    const words = this.sidebar.words;
+    await opened;
+    if (id === this.chat.id) await this.chat.seek(at, words);
   }
 
   /** Show the operator's screen or what is one's own, or the chat (""). */

@@ -2,10 +2,11 @@
 
 import { Problem, get, post } from "/page/static/api.js";
 import { Composer } from "/page/static/composer.js";
-import { h, icon, iconButton, randomId, say, t } from "/page/static/dom.js";
+import { h, icon, iconButton, markWords, randomId, say, t } from "/page/static/dom.js";
 import { HEARD, fold, newTurn, restore, turnOf } from "/page/static/fold.js";
 import { TurnView } from "/page/static/turn.js";
 
+const MOST_PAGES = 40; // that are read back for what a search found
 const NEAR = 80; // pixels from the end that count as the end
 const RETRIES = [500, 1000, 2000, 4000, 8000]; // milliseconds between two tries to send
 
@@ -16,7 +17,8 @@ export class Chat {
     this.composer = new Composer({ send: (text, files) => this.send(text, files), stop: () => this.stop(), me });
     this.composer.onDraft = (text) => this.id && sessionStorage.setItem(`draft:${this.id}`, text);
     this.log = h("div", { class: "log", role: "log", "aria-label": t("conversation"), tabindex: "0", on: { scroll: () => this.scrolled() } });
-    this.log.addEventListener("load", () => this.follow(), true); // a picture has made it longer
+    this.log.addEventListener("load", () => requestAnimationFrame(() => this.follow()), true); // a picture makes it longer, once it is shown
+    new ResizeObserver(() => { this.size = sizeOf(this.log); this.follow(); }).observe(this.log); // a keyboard, a turned telephone, or a longer message
     this.toEnd = iconButton("down_arrow", t("to_end"), () => this.follow(true), { class: "icon-button to-end", hidden: true });
     this.title = h("h1", { class: "title", tabindex: "-1" });
     this.element = h("main", { class: "chat", id: "main" }, h("div", { class: "log-place" }, this.log, this.toEnd), this.composer.place);
@@ -82,16 +84,18 @@ export class Chat {
 
   take(view) {
     const live = new Map(this.turns.filter((turn) => turn.run && turn.state === "running").map((turn) => [turn.run, turn]));
-    const older = this.turns.filter((turn) => turn.older);
+    const over = new Map(this.turns.filter((turn) => turn.source).map((turn) => [turn.source, turn])); // what is as it was stays the same object
     const read = view.turns.map((raw) => {
       const known = live.get(raw.run), place = this.places.get(raw.run);
       if (known && raw.at_block && place?.began === raw.at_block.began && place.number > raw.at_block.number) {
-        return { ...known, said: raw.said }; // events have told more meanwhile
+        return { ...known, said: raw.said, stored: true }; // events have told more meanwhile
       }
       if (raw.at_block) this.places.set(raw.run, raw.at_block);
-      return turnOf(raw);
+      const source = JSON.stringify(raw);
+      return over.get(source) ?? { ...turnOf(raw), source, stored: true };
     });
-    this.turns = [...older.filter((turn) => !read.some((each) => keyOf(each) === keyOf(turn))), ...read];
+    const again = new Set(read.map(keyOf)), first = read[0]?.at ?? 0; // the page moves on: what stood before it stays shown
+    this.turns = [...this.turns.filter((turn) => turn.stored && turn.at < first && !again.has(keyOf(turn))), ...read];
     this.waiting = view.waiting;
     this.before ??= view.before;
     this.name = view.title;
@@ -105,17 +109,36 @@ export class Chat {
     if (!this.before || this.readingOlder) return;
     this.readingOlder = true;
     try {
-      const id = this.id, view = await get(`/threads/${encodeURIComponent(id)}?before=${this.before}`), height = this.log.scrollHeight;
+      const id = this.id, view = await get(`/threads/${encodeURIComponent(id)}?before=${this.before}`);
       if (id !== this.id) return;
-      this.turns = [...view.turns.map((raw) => ({ ...turnOf(raw), older: true })), ...this.turns.map((turn) => turn)];
+      const height = this.log.scrollHeight, atButton = this.more?.contains(document.activeElement), first = this.views.values().next().value;
+      this.turns = [...view.turns.map((raw) => ({ ...turnOf(raw), stored: true })), ...this.turns];
       this.before = view.before ?? 0;
-      this.draw();
-      this.log.scrollTop += this.log.scrollHeight - height;
+      this.following = false;
+      this.drawNow();
+      this.log.scrollTop += this.log.scrollHeight - height; // what was read stays where it was
+      if (atButton && !this.before) focusOn(first.element);
     } catch (problem) {
-      say(problem.text, "bad");
+      say(problem.status === 0 ? t("no_connection") : problem.text, "bad");
     } finally {
       this.readingOlder = false;
     }
+  }
+
+  /** Show what was said at a time, with its words marked: read back until it is there. */
+  async seek(at, words) {
+    const id = this.id;
+    for (let page = 0; page < MOST_PAGES && this.before && !(this.turns[0]?.at <= at) && id === this.id; page += 1) await this.readOlder();
+    if (id !== this.id) return;
+    this.following = false;
+    this.drawNow();
+    const until = this.turns.filter((turn) => turn.at <= at).map((turn) => this.views.get(keyOf(turn))?.element).filter(Boolean);
+    const has = (element) => words.every((word) => element.textContent.toLowerCase().includes(word));
+    const element = until.findLast(has) ?? until.at(-1) ?? this.log.querySelector(".turn");
+    if (!element) return;
+    const first = markWords("found", element, words);
+    (first?.startContainer.parentElement ?? element).scrollIntoView({ block: "center" });
+    focusOn(element);
   }
 
   // ---------------------------------------------------------- events
@@ -137,6 +160,8 @@ export class Chat {
     if (place) this.places.set(data.run, { began, number });
     let turn = this.turns.find((each) => each.run === data.run);
     if (!turn) this.turns.push(turn = newTurn(data.run, Date.now() / 1000));
+    turn.source = null; // it is no more what was read
+    this.views.get(keyOf(turn))?.stale();
     if (name === "snapshot") restore(turn, data);
     else fold(turn, { ...data, type: name });
     if (name === "question" || (name === "step" && data.id.startsWith(HEARD))) this.read();
@@ -210,7 +235,7 @@ export class Chat {
 
   scrolled() {
     const rest = this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight;
-    if (!this.settling) this.following = rest < NEAR;
+    if (!this.settling && this.size === sizeOf(this.log)) this.following = rest < NEAR; // else it was no person who scrolled
     this.toEnd.hidden = rest < NEAR * 3;
   }
 
@@ -370,6 +395,13 @@ export class Chat {
       return false;
     }
   }
+}
+
+function sizeOf(element) { return `${element.clientWidth} ${element.clientHeight}`; }
+
+function focusOn(element) {
+  element.tabIndex = -1;
+  element.focus({ preventScroll: true });
 }
 
 function keyOf(turn) {

@@ -52,6 +52,21 @@ export function iconButton(name, label, click, attributes = {}) {
   return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, on: { click }, ...attributes }, icon(name));
 }
 
+/** Mark words in a part, in place of what `name` marked before. Text and elements stay as they are. Returns the first place. */
+export function markWords(name, part, words) {
+  const ranges = [], walker = document.createTreeWalker(part, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node && words.length; node = walker.nextNode()) {
+    const low = node.data.toLowerCase();
+    for (const word of low.length === node.data.length ? words : []) {
+      for (let at = low.indexOf(word); at >= 0 && ranges.length < 500; at = low.indexOf(word, at + word.length)) {
+        ranges.push(new StaticRange({ startContainer: node, startOffset: at, endContainer: node, endOffset: at + word.length }));
+      }
+    }
+  }
+  if (globalThis.Highlight) CSS.highlights.set(name, new Highlight(...ranges));
+  return ranges[0] ?? null;
+}
+
 const STYLES = { day: { dateStyle: "medium" }, hour: { timeStyle: "short" }, exact: { dateStyle: "medium", timeStyle: "long" }, moment: { dateStyle: "medium", timeStyle: "short" } };
 const formats = new Map();
 

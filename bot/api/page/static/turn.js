@@ -6,6 +6,7 @@ import { answerOf } from "/page/static/fold.js";
 import { Markdown } from "/page/static/markdown.js";
 
 const MARKS = { running: "running", done: "done", failed: "failed", stopped: "stopped" };
+const OVER = ["done", "failed", "stopped"]; // of turns that change no more: a long thread has many
 const LONG_SAID = 1200; // characters, after which a message is folded
 
 export class TurnView {
@@ -24,8 +25,14 @@ export class TurnView {
     this.drawn = "";
   }
 
+  /** Draw a turn anew though it is over: an event has told more of it. */
+  stale() { this.over = null; }
+
   update(turn, { isLast, isMine }) {
+    if (turn === this.over && isLast === this.wasLast) return;
     this.turn = turn;
+    this.over = OVER.includes(turn.state) ? turn : null;
+    this.wasLast = isLast;
     const running = turn.state === "running" || turn.state === "queued";
     this.element.classList.toggle("running", running);
     this.element.setAttribute("aria-busy", String(running));

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from agent.blocks import command_hint
 from agent.messages import Thread
 from bot.config.loader import channel_modules
+from bot.rights.access import LOCAL_CHANNEL
 from bot.service.plain_text import plain_line, without_formatting
 from bot.storage import account_links, audit, inbox, people, transcripts
 from bot.storage.database import Execute
+from bot.storage.web_people import true_person
 from catalogue import N_, _, list_items
 from channels.shared.ids import IdForms
 
@@ -38,9 +40,11 @@ def name_of(execute: Execute, channel: str, id: str) -> str:
 
 def call_person(execute: Execute, channel: str, id: str, name: str = "") -> str:
     """Return how a text in a chat names a person: an id that no reader knows is none (Feishu tells no name without
-    a permission)."""
-    known = name if name and name != id else name_of(execute, channel, id)
-    return plain_line(known) if known and known != id else _(SOMEBODY)
+    a permission). That of the console is the name of a user of this machine."""
+    named = name if name != id else ""
+    channel, id = true_person(channel, id)
+    known = named or name_of(execute, channel, id)
+    return plain_line(known) if known and (known != id or channel == LOCAL_CHANNEL) else _(SOMEBODY)
 
 
 def names_of_channel(execute: Execute, channel: str) -> dict[str, str]:

@@ -30,8 +30,11 @@ def waiting_questions(execute: Execute, current: Current, viewer: Message, now: 
     }
     for question in sorted(asked.values(), key=lambda each: each.asked):
         row = conversations.find_conversation(execute, question.conversation)
-        found = find_place(execute, current.access, question, Thread.parse(row.thread), person, now) if row else None
-        if row is None or found is None:
+        if row is None:
+            continue
+        home = Thread.parse(row.thread)
+        found = find_place(execute, current.access, question, home, person, now)
+        if found is None:
             continue
         place, options = found
         run = runs.find_run(execute, question.run)
@@ -43,7 +46,7 @@ def waiting_questions(execute: Execute, current: Current, viewer: Message, now: 
             options,
             bool(question.free_text),
             question.call,
-            who=call_person(execute, channel, run.requester) if run else "",
+            who=call_person(execute, home.channel, run.requester) if run else "",
             title=work.label if work.kind else work.title,
             since=question.asked,
             conversation=question.conversation,

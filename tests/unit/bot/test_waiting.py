@@ -15,6 +15,7 @@ from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
 from bot.features import gather_waits, table_of
 from bot.rights.approvals import RoutedApproval, question_columns
+from bot.rights.known_people import call_person
 from bot.storage import conversations, inbox, questions, runs
 from bot.storage.database import Database, Execute
 from bot.storage.migrate import migrate_database
@@ -129,3 +130,24 @@ async def test_another_call_has_another_number_and_an_old_one_hits_nothing(store
     await store.run(lambda execute: delete_finished(execute, table_of("waiting_numbers"), 9e9, 100))
     [second] = await listed(store, JANE)
     assert second > first, "a number is never given again"
+
+
+@pytest.mark.parametrize(
+    ("channel", "id", "name"),
+    [
+        ("telegram", "42", "Jane"),
+        ("web", "telegram:42", "Jane"),  # on the page
+        ("web", "console:jane", "jane"),
+        ("console", "jane", "jane"),
+        ("telegram", "43", "a colleague"),
+        ("web", "telegram:43", "a colleague"),
+    ],
+)
+async def test_a_person_is_called_by_their_name_wherever_they_ask(
+    store: Database, channel: str, id: str, name: str
+) -> None:
+    def work(execute: Execute) -> str:
+        ask_jane(execute, OWN)
+        return call_person(execute, channel, id)
+
+    assert await store.run(work) == name

@@ -6,12 +6,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 import orjson
 
 from agent.stored_json import build_dataclass, raise_damaged
+
+
+@lru_cache(maxsize=4096)  # a turn writes the same few addresses some forty times
+def _quoted(part: str) -> str:
+    return quote(part, safe="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,7 @@ class Thread:
     topic: str = ""
 
     def __str__(self) -> str:
-        return "/".join(quote(part, safe="") for part in (self.channel, self.workspace, self.chat, self.topic))
+        return "/".join(map(_quoted, (self.channel, self.workspace, self.chat, self.topic)))
 
     @property
     def without_topic(self) -> Thread:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -25,6 +26,11 @@ def raise_damaged() -> Iterator[None]:
 
 def build_dataclass(kind: type[T], raw: Mapping[str, Any], /, **more: Any) -> T:
     """Build a dataclass from JSON. Lists become tuples; unknown fields of a newer version are ignored."""
-    names = {each.name for each in fields(kind)}  # type: ignore[arg-type]  # `kind` is always a dataclass
+    names = _field_names(kind)  # type: ignore[arg-type]  # for mypy, a class of a variable kind has no hash
     known = {name: tuple(value) if isinstance(value, list) else value for name, value in raw.items() if name in names}
     return kind(**known | more)
+
+
+@cache
+def _field_names(kind: type[Any]) -> frozenset[str]:
+    return frozenset(each.name for each in fields(kind))

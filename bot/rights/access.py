@@ -24,6 +24,7 @@ from bot.storage.watermarks import is_chat, is_workspace
 from bot.storage.web_people import WEB, true_person
 from catalogue import N_
 
+CLOSED = AccessConfig(pairing=False)  # of a channel that the configuration does not name
 LOCAL_CHANNEL, LOCAL_WORKSPACE = "console", "local"  # its person started the service
 
 CONFIGURED = N_("It comes from the configuration (`{setting}`).")
@@ -70,7 +71,7 @@ class AccessPolicy:
 
     def rules_for(self, channel: str) -> AccessConfig:
         """Return the rules of one channel; the strictest where none are configured."""
-        return self._rules.get(channel, AccessConfig(pairing=False))
+        return self._rules.get(channel, CLOSED)
 
     def may(self, execute: Execute, place: Thread, person: str, right: Right) -> bool:
         """Return whether this person has the right in this place now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 from agent.messages import Kind, Message, Thread, Unreadable
@@ -21,7 +22,7 @@ KEPT = "kept"  # the error of a row that is read once no question is open
 OPEN = f"state={InboxState.NEW} AND kind IN ('{Kind.CHAT}', '{Kind.CLICK}')"  # a turn must still answer them
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class InboxRow:
     """A stored event. `run` is the run that took it; `steered` marks an event that was taken while its run worked."""
 
@@ -38,7 +39,7 @@ class InboxRow:
     steered: int
     error: str
 
-    @property
+    @cached_property  # a claim looks at it six times
     def message(self) -> Message:
         """Raises Damaged."""
         return Message.load(self.payload)

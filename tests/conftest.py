@@ -36,6 +36,7 @@ settings.register_profile(  # how long an example takes to draw says only how bu
 )
 settings.load_profile("steady")
 FAILED = pytest.StashKey[bool]()
+LONGEST = {"test_drill.py", "test_openapi.py", "test_screens.py", "test_statements.py"}  # 20 to 60 s a test
 
 
 def pytest_collection_finish() -> None:
@@ -49,7 +50,11 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what tests SQLite itself, where the tests run on PostgreSQL."""
+    """Begin with the longest, so that no worker has one of them alone at the end of a run.
+
+    Leave out what tests SQLite itself, where the tests run on PostgreSQL.
+    """
+    items.sort(key=lambda item: item.path.name not in LONGEST)
     if ENGINE == "postgresql":
         for item in items:
             if item.get_closest_marker("sqlite"):

@@ -123,7 +123,7 @@ class BubblewrapProvider(ConnectedPool[BubblewrapSandbox]):
 
     async def check(self) -> None:
         """Run `true` in a sandbox. Raises SandboxUnavailable with the fix."""
-        with tempfile.TemporaryDirectory(prefix="fawn-") as folder:
+        with tempfile.TemporaryDirectory(prefix=f"fawn-{os.getpid()}-") as folder:  # `make_socket_dir` knows its name
             try:
                 async with self.acquire("check", Path(folder)) as sandbox:
                     result = await sandbox.run(ShellCommand("true", timeout_seconds=20))

@@ -14,6 +14,7 @@ import base64
 import functools
 import itertools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -312,12 +313,20 @@ def _command(profile: Path, *arguments: str) -> list[str]:
     ]  # fmt: skip
 
 
+def _environment() -> dict[str, str]:
+    """Say where it puts its temporary folders, which it leaves there when it is killed: they go with the run."""
+    return {**os.environ, "TMPDIR": str(run_folder())}
+
+
 @asynccontextmanager
 async def chromium(profile: Path, *arguments: str) -> AsyncIterator[Browser]:
     """Run a headless Chromium until the context ends; skips where there is none."""
     need_chromium()
     process = await asyncio.create_subprocess_exec(
-        *_command(profile, *arguments), stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+        *_command(profile, *arguments),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env=_environment(),
     )
     try:
         async with asyncio.timeout(60):
@@ -365,7 +374,9 @@ class SharedChromium:
         self._profile = Path(tempfile.mkdtemp(prefix="chromium-", dir=run_folder()))
         with (self._profile / "log").open("wb") as log:
             command = ["setpriv", "--pdeathsig", "KILL", *_command(self._profile)]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment()
+            )
         atexit.register(self._remove)
 
     @property

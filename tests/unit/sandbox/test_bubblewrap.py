@@ -375,3 +375,20 @@ async def test_a_failed_start_is_reported(tmp_path: Path, provider: BubblewrapPr
         async with provider.acquire("x", blocked):
             pass
     assert bubblewraps() == []
+
+
+async def test_the_folder_of_the_trial_is_named_after_its_process_so_that_a_kill_leaves_none_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_bubblewrap()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    provider = BubblewrapProvider(SandboxSettings(Path("skills")))
+    try:
+        trial = asyncio.create_task(provider.check())
+        while not (seen := [*tmp_path.glob("fawn-*/workspace")]) and not trial.done():
+            await asyncio.sleep(0)
+        await trial
+    finally:
+        await provider.close()
+    [workspace] = seen
+    assert workspace.parent.name.startswith(f"fawn-{os.getpid()}-"), "`make_socket_dir` removes it"

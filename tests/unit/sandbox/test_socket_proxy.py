@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -196,6 +197,7 @@ async def running_proxy(folder: Path, *more: str) -> AsyncIterator[str]:
     finally:
         process.terminate()
         assert await process.wait() == 0
+        shutil.rmtree(listen.parent)
 
 
 @pytest.fixture

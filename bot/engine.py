@@ -31,7 +31,6 @@ from bot.service.channel_supervisor import ChannelSupervisor
 from bot.service.egress_records import EgressRecords
 from bot.service.jobs import JobWorker
 from bot.service.leases import Leases
-from bot.service.model_pauses import read_pauses
 from bot.service.sandbox_setup import reap_sandboxes, sandbox_settings
 from bot.service.systemd import SystemdNotifier
 from bot.storage.database import Database
@@ -86,7 +85,6 @@ class Engine:
                 await self.reloader.begin(builder)
                 stack.push_async_callback(self.current.close)
             freeze_heap()
-            read_pauses(self.store, self.current)
             log.info("app.ready models=%s", ",".join(self.current.models))
             store, jobs, channel = self.store, JobWorker(self.store), self.supervisor.channels.get
             folders, outbox, current = self.folders, self.outbox, self.current

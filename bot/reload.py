@@ -26,6 +26,7 @@ from bot.service.channel_supervisor import Connect, connector_of
 from bot.service.findings import Check
 from bot.service.log import set_up_logging
 from bot.service.model_discovery import name_models
+from bot.service.model_pauses import read_pauses
 from bot.service.skill_library import skill_folders
 from bot.storage.audit import AuditEvent, AuditKind, command_line, digest, record
 from bot.storage.database import Database
@@ -94,6 +95,7 @@ class ConfigReloader:
         self._builder = builder
         await self._check(self._current.config)
         await self._current.replace(self._current.config, *await builder.build(self._current.config))
+        read_pauses(self._store, self._current)
         self._begun.set()
 
     def request(self, message: Message | None = None) -> None:

@@ -310,7 +310,7 @@ OPERATIONS: Mapping[str, tuple[dict[str, Any], str]] = {  # what the command lin
     "channel.keep": ({"channel": "wechat", "kept": {"token": "t"}}, "command"),
     "skills.note": ({"action": "disable", "skill": "minutes", "result": "done"}, "skill"),
 }
-READING = {"dead.list", "pair.list", "key.list", "export", "forget.look", "why", "trace"}
+READING = {"dead.list", "pair.list", "key.list", "export", "forget.look", "why", "trace", "skills.share"}
 LATER = {"forget"}  # its job writes the row: tests/e2e/test_privacy.py
 
 

@@ -208,8 +208,11 @@ def roll_back(library: SkillLibrary, name: str, wanted: RollBack | None = None) 
         return name in library.current.skills
 
 
-def set_enabled(library: SkillLibrary, name: str, *, enabled: bool) -> None:
-    """Enable or disable a skill. Raises SkillError and OSError."""
+def set_enabled(library: SkillLibrary, name: str, *, enabled: bool) -> SkillState:
+    """Enable or disable a skill. Returns its state: CHANGED if its files wait to be accepted first.
+
+    Raises SkillError and OSError.
+    """
     with library.exclusive():
         library.reload()
         if name not in library.current.skills:
@@ -217,6 +220,7 @@ def set_enabled(library: SkillLibrary, name: str, *, enabled: bool) -> None:
         records = library.records()
         (records.disabled.discard if enabled else records.disabled.add)(name)
         _save(library, records)
+        return library.current.skills[name].state
 
 
 def keep_address(library: SkillLibrary, address: str) -> str:

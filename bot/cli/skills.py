@@ -13,7 +13,7 @@ from agent.skills.archive import unpack_archive
 from agent.skills.changes import SkillChange
 from agent.skills.errors import SkillError
 from agent.skills.git_source import CloneBounds, clone_skill
-from agent.skills.library import SkillLibrary
+from agent.skills.library import SkillLibrary, SkillState
 from agent.skills.tree import copy_tree
 from bot.cli.command import ConfiguredCommand
 from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
@@ -22,7 +22,7 @@ from bot.config.schema import Config
 from bot.service.skill_library import clone_bounds, open_library
 from bot.service.store import has_store
 from bot.storage.audit import digest
-from catalogue import _, localized
+from catalogue import N_, _, localized
 from channels.shared.texts import shorten
 
 MAX_DESCRIPTION_CHARS = 80
@@ -147,7 +147,9 @@ def _waiting(library: SkillLibrary, word: str) -> SkillChange:
 
 
 def _set_enabled(library: SkillLibrary, word: str, *, enabled: bool) -> str:
-    changes.set_enabled(library, word, enabled=enabled)
+    state = changes.set_enabled(library, word, enabled=enabled)
+    if state is SkillState.CHANGED:
+        return _(STILL_UNUSED, name=word)
     return _("Enabled {name}.", name=word) if enabled else _("Disabled {name}.", name=word)
 
 
@@ -156,6 +158,10 @@ def _roll_back(library: SkillLibrary, word: str) -> str:
     return _("{word} is back at its earlier version.", word=word) if installed else _("Removed {word}.", word=word)
 
 
+STILL_UNUSED = N_(
+    "{name} is not disabled any more, but its files have changed: look at them with `fawn skills diff {name}`, then "
+    "accept them with `fawn skills accept {name}`."
+)
 READING = frozenset(("list", "diff"))
 ACTIONS: Mapping[str, Callable[[SkillLibrary, str], str]] = {
     "list": _list_skills,

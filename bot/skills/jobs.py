@@ -18,7 +18,7 @@ from agent.skills.changes import SkillChange
 from agent.skills.errors import SkillError
 from agent.skills.found import SeveralSkills
 from agent.skills.git_source import CloneBounds, clone_skill
-from agent.skills.library import SkillLibrary
+from agent.skills.library import SkillLibrary, SkillState
 from agent.skills.tree import MAX_TREE_BYTES
 from bot.commands.call import CommandCall
 from bot.skills.decisions import CHOICE, SkillChoice, enqueue_choice, enqueue_question, render_diff
@@ -35,6 +35,14 @@ log = logging.getLogger(__name__)
 
 SKILL_JOB = "skill"
 FAILED = N_("The skill was not changed: {reason}.")
+SWITCHED = {
+    SkillState.ENABLED: N_("The skill `{name}` is enabled."),
+    SkillState.DISABLED: N_("The skill `{name}` is disabled."),
+    SkillState.CHANGED: N_(
+        "The skill `{name}` is not disabled any more, but its files have changed: it is used again once an operator "
+        "has looked at the change with `{command}` and accepted it."
+    ),
+}
 Answer = Callable[[], str]
 Outcome = Answer | SkillChange | SkillChoice
 
@@ -96,13 +104,8 @@ class SkillJobs:
             case "install":
                 return await self._install(word, message, arguments.get("wanted", ""))
             case "enable" | "disable" as action:
-                await change(changes.set_enabled, word, enabled=action == "enable")
-                sentence = (
-                    N_("The skill `{name}` is enabled.")
-                    if action == "enable"
-                    else N_("The skill `{name}` is disabled.")
-                )
-                return partial(_, sentence, name=word)
+                state = await change(changes.set_enabled, word, enabled=action == "enable")
+                return partial(_, SWITCHED[state], name=word, command=command_hint(f"skills diff {word}"))
             case "rollback":
                 before, after = arguments.get("expected", ""), arguments.get("earlier", "")
                 step = changes.RollBack(before, after, is_repeated=job.attempts > 1)

@@ -207,6 +207,8 @@ async def test_an_operator_installs_an_archive_and_accepts_its_changes(
     telegram.send(ask(steps=[run_skill(numbers=[4])], text="five"))
     await telegram.wait(JANE, "five")
     assert "is disabled, because its files changed" in results(model)[-1]
+    telegram.send("/skills enable add-numbers")
+    await telegram.wait(JANE, "its files have changed: it is used again once an operator has looked at the change")
     telegram.send("/skills accept add-numbers")
     shown = await question(telegram, "Shall I use this changed version of the skill add-numbers?")
     assert "+print(0)" in shown.text
@@ -336,6 +338,13 @@ async def test_the_command_line_manages_skills_without_a_service(
     assert (await service.fawn("skills", "disable", "add-numbers"))[0] == 0
     assert "add-numbers\tdisabled" in (await service.fawn("skills", "list"))[1]
     assert (await service.fawn("skills", "enable", "nothing"))[0] == 1
+    program = tmp_path / "skills/custom/add-numbers/run.py"
+    before = program.read_text()
+    program.write_text("print(0)")
+    code, words = await service.fawn("skills", "enable", "add-numbers")
+    assert (code, "its files have changed" in words) == (0, True), words
+    assert "add-numbers\tchanged" in (await service.fawn("skills", "list"))[1]
+    program.write_text(before)
     (tmp_path / "add.skill").write_bytes(packed("Add slowly."))
     code, words = await service.fawn("skills", "install", "add.skill")
     assert code == 0

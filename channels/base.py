@@ -301,6 +301,9 @@ class NoCatchUp:
 NO_CATCH_UP = NoCatchUp()
 
 
+FILE_ITEM = "early "  # begins the name of a text with which a file of the channel goes
+
+
 class StateStore(Protocol):
     """What a channel keeps over restarts: texts by name, in the service's database, sealed under its key.
 
@@ -309,13 +312,24 @@ class StateStore(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where the channel may keep files for some hours; it may have to be made. Nothing there is backed up."""
+        """Where the channel may keep files for some hours; it may have to be made. Nothing there is backed up.
+
+        A file there, with or without a suffix, goes with the text of the name `FILE_ITEM` and its own, which is kept
+        first: the service removes the file of a text that is no more.
+        """
 
     async def load(self) -> Mapping[str, str]:
         """Return everything that is kept. Raises NotStored."""
 
-    async def save(self, changes: Mapping[str, str | None]) -> None:
-        """Keep these texts at once, in one transaction; None drops one. Raises NotStored."""
+    async def save(self, changes: Mapping[str, str | None], *, of: str = "", until: float | None = None) -> None:
+        """Keep these texts at once, in one transaction; None drops one. Raises NotStored.
+
+        `of` is the platform's id of the person whom they are about: they are dropped when the person is forgotten. They
+        are dropped at `until`, too, a Unix time.
+        """
+
+    async def renew(self, name: str, text: str, *, until: float) -> bool:
+        """Replace a text, unless it was dropped meanwhile: False. Raises NotStored."""
 
 
 class Channel(Protocol):

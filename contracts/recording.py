@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from agent.messages import Kind, Message, ReplyHandle, Unreadable
-from channels.base import Channel, Gap, LastEvent, NotStored, Receipt, SentMessage, StateKeeper
+from channels.base import FILE_ITEM, Channel, Gap, LastEvent, NotStored, Receipt, SentMessage, StateKeeper
 
 
 async def until(check: Callable[[], object], seconds: float = 60.0, what: str = "the condition") -> None:
@@ -120,6 +120,7 @@ class Box:
     hours: float = 24.0
     most: int = 200
     kept: dict[str, str] = field(default_factory=dict)  # what the channel keeps over restarts
+    owners: dict[str, tuple[str, float | None]] = field(default_factory=dict)  # of each: whom it is about, its end
     _folder: Path | None = None
 
     async def receive(self, batch: Sequence[Message | Unreadable]) -> list[Receipt]:
@@ -159,12 +160,31 @@ class Box:
     async def load(self) -> Mapping[str, str]:
         return dict(self.kept)
 
-    async def save(self, changes: Mapping[str, str | None]) -> None:
+    async def save(self, changes: Mapping[str, str | None], *, of: str = "", until: float | None = None) -> None:
         if self.broken:
             raise NotStored("disk full")
+        self.owners |= dict.fromkeys(changes, (of, until))
         self.kept |= {name: text for name, text in changes.items() if text is not None}
         for name in [name for name, text in changes.items() if text is None]:
             self.kept.pop(name, None)
+
+    async def renew(self, name: str, text: str, *, until: float) -> bool:
+        if name not in self.kept:
+            return False
+        await self.save({name: text}, of=self.owners[name][0], until=until)
+        return True
+
+    def files(self) -> list[str]:
+        """Return the names of the texts with which the files in the folder go."""
+        return [f"{FILE_ITEM}{path.stem}" for path in self.folder.iterdir()]
+
+    def forget(self, person: str, *, sweep: bool = True) -> None:
+        """Drop what the channel keeps of a person, as the service does; `sweep` removes the files, too."""
+        for name in [name for name, (of, _) in self.owners.items() if of == person]:
+            self.kept.pop(name, None)
+        for path in self.folder.iterdir() if sweep else ():
+            if f"{FILE_ITEM}{path.stem}" not in self.kept:
+                path.unlink()
 
     async def open_gap(self, channel: str, workspace: str) -> Gap:
         since, number = self.gaps.get(workspace, (math.inf, 0))

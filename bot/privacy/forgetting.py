@@ -24,6 +24,7 @@ from bot.privacy.overwriting import overwrite_now
 from bot.rights.budget_limits import period_bounds
 from bot.rights.rates import counted_since
 from bot.service import spool
+from bot.service.channel_state import sweep_channel_files
 from bot.service.data_dir import LOG_FOLDER, conversation_folder
 from bot.service.jobs import Effect
 from bot.service.web_files import WebFiles
@@ -183,6 +184,7 @@ class ForgetJobs:
             partial(accounts.forget_account, person=person, traces=traces, tables=self.tables, by=given["by"])
         )
         await WebFiles(data_dir).sweep(self.store)
+        await sweep_channel_files(self.store, data_dir)
         await self.store.run(accounts.begin_merge)
         await self.store.run_steps(accounts.merge_index)
         await run_file_work(remove_upgrade_backups, data_dir, time.time())

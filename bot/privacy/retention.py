@@ -14,7 +14,7 @@ from bot.current import Current
 from bot.journey.ignored import keeps_talk
 from bot.journey.task_sandboxes import remove_task_folders
 from bot.rights.rates import counted_since
-from bot.service.channel_state import remove_old_files
+from bot.service.channel_state import sweep_channel_files
 from bot.service.data_dir import conversation_folder
 from bot.service.spool import sweep_spool
 from bot.storage import blanked, follow_ups, forgotten_accounts, overheard, retention
@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 RETENTION_JOB = "retention"
 ROUND_SECONDS = 3600.0  # between two rounds
-CHANNEL_FILE_SECONDS = 7200.0  # for which files of channels stay at most, whatever became of the channel
 
 
 class Retention:
@@ -77,7 +76,7 @@ class Retention:
         await self._store.run(lambda execute: follow_ups.end_forgotten(execute, time.time()))
         await sweep_spool(self._store, self._data_dir)
         await run_file_work(remove_upgrade_backups, self._data_dir, before)
-        await run_file_work(remove_old_files, self._data_dir, time.time() - CHANNEL_FILE_SECONDS)
+        await sweep_channel_files(self._store, self._data_dir)
         conversations = failed = 0
         while keys := await self._store.run(partial(retention.idle_conversations, before=before, skip=failed)):
             for key in keys:

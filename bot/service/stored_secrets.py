@@ -69,7 +69,7 @@ def _seal_states_anew(execute: Execute, sealer: Sealer) -> int:
     old = [row for row in channel_state.list_state(execute) if not sealer.is_current(row[2])]
     for channel, name, value in old:
         if (sealed := _sealed_anew(sealer, value, CHANNEL, f" name={channel}")) is not None:
-            channel_state.write_state(execute, channel, {name: sealed})
+            channel_state.replace_value(execute, channel, name, sealed)
     return len(old)
 
 

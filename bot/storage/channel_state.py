@@ -20,11 +20,30 @@ def list_state(execute: Execute) -> list[tuple[str, str, str]]:
     return [(str(row["channel"]), str(row["item"]), str(row["value"])) for row in rows]
 
 
-def write_state(execute: Execute, channel: str, changes: Mapping[str, str | None]) -> None:
-    """Store these values, as they are to be stored; None deletes one."""
+def write_state(
+    execute: Execute,
+    channel: str,
+    changes: Mapping[str, str | None],
+    author: str = "",
+    until: float | None = None,
+) -> None:
+    """Store these values, as they are to be stored; None deletes one. `author` is whom they are about."""
     for name, value in changes.items():
         key = {"channel": channel, "item": name}
         if value is None:
             execute("DELETE FROM channel_state WHERE channel=:channel AND item=:item", key)
         else:
-            insert_row(execute, "channel_state", "channel, item", {**key, "value": value}, update=("value",))
+            row = {**key, "value": value, "author": author, "until": until}
+            insert_row(execute, "channel_state", "channel, item", row, update=("value", "author", "until"))
+
+
+def replace_value(execute: Execute, channel: str, name: str, value: str) -> None:
+    """Replace a stored value that is still there, and nothing else of it."""
+    sql = "UPDATE channel_state SET value=:value WHERE channel=:channel AND item=:item"
+    execute(sql, {"channel": channel, "item": name, "value": value})
+
+
+def renew_state(execute: Execute, channel: str, name: str, value: str, until: float) -> bool:
+    """Replace a value with its end; return False where it is no more."""
+    sql = "UPDATE channel_state SET value=:value, until=:until WHERE channel=:channel AND item=:item RETURNING 1"
+    return bool(execute(sql, {"channel": channel, "item": name, "value": value, "until": until}))

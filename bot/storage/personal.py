@@ -105,6 +105,13 @@ CORE = (
         "SELECT name, zone, memory, notify, notify_where, quiet, digest, push_url<>'' AS has_bark, allowed, operator"
         " FROM people WHERE channel=:channel AND person=:person",
     ),
+    PersonalTable(  # files that wait for their turn, and until when a person may be answered
+        "channel_state",
+        ("author",),
+        "until<:now",
+        ("DELETE FROM channel_state WHERE author=:author",),
+        shown="the channel's own, for some hours at most: the messages are in the conversation",
+    ),
     PersonalTable("heard", finished="topic<>'' AND time<:before"),
     PersonalTable("jobs", finished="owner IS NULL AND due IS NULL AND created<:before"),
     PersonalTable(

@@ -839,6 +839,8 @@ CREATE TABLE channel_state (
     channel TEXT NOT NULL,
     item TEXT NOT NULL,
     value TEXT NOT NULL,
+    author TEXT DEFAULT '' NOT NULL,
+    until FLOAT,
     PRIMARY KEY (channel, item)
 );
 
@@ -926,5 +928,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0125');
+INSERT INTO alembic_version VALUES ('0127');
 COMMIT;

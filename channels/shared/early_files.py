@@ -1,6 +1,7 @@
 """Files that a platform keeps for minutes only: fetched early when their turn is late, and kept until it comes.
 
 What waits is in the channel's `StateStore`, and what was fetched in its folder, so that a process after a kill goes on.
+Both are the person's who sent the file, and end with what else is stored of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import BinaryIO
 import orjson
 
 from agent.messages import Attachment
-from channels.base import ChannelError, NotStored, StateStore
+from channels.base import FILE_ITEM, ChannelError, NotStored, StateStore
 from channels.shared import file_limits
 from channels.shared.http_client import opened_file
 
@@ -28,7 +29,6 @@ log = logging.getLogger(__name__)
 KEPT_SECONDS = 3600.0  # for so long a fetched file waits for its turn
 MAX_KEPT_FILES = 200
 MAX_KEPT_BYTES = 2 << 30
-NAME = "early "  # begins the name of what is stored of a file
 _PART = ".part"  # behind the name of a file that is being fetched
 
 
@@ -69,8 +69,8 @@ class EarlyFiles:
 
     async def restore(self) -> Sequence[Attachment]:
         """Learn what earlier processes fetched, and return what they could not fetch any more. Raises NotStored."""
-        stored = {name: text for name, text in (await self.state.load()).items() if name.startswith(NAME)}
-        known = {name.removeprefix(NAME): _load(text) for name, text in stored.items()}
+        stored = {name: text for name, text in (await self.state.load()).items() if name.startswith(FILE_ITEM)}
+        known = {name.removeprefix(FILE_ITEM): _load(text) for name, text in stored.items()}
         sizes = await asyncio.to_thread(_clear_folder, self.state.folder, known)
         now = time.time()
         for name, each in known.items():
@@ -82,14 +82,14 @@ class EarlyFiles:
             await self._drop(over)
         return [each.file for each in self._waiting.values() if each.bytes < 0]
 
-    async def expect(self, files: Iterable[Attachment]) -> None:
-        """Note files that wait for their turn."""
+    async def expect(self, files: Iterable[Attachment], person: str) -> None:
+        """Note files that wait for their turn, which this person sent."""
         until = time.time() + self._seconds
         new = {name_of(file): _Waiting(file, until) for file in files if name_of(file) not in self._waiting}
         await self._drop_old()
         if new:
             self._waiting |= new
-            await self._store({name: each.dump() for name, each in new.items()})
+            await self._store({name: each.dump() for name, each in new.items()}, of=person, until=until)
 
     async def fetch_early(self, attachment: Attachment) -> None:
         """Fetch a file now, while the platform has it. A failure is left to the turn, which tries again."""
@@ -110,7 +110,9 @@ class EarlyFiles:
         if task := self._fetching.get(name):
             await asyncio.wait({task})
         await self._drop_old()
-        return _read(self.state.folder / name) if self._is_kept(name) else self._download(attachment)
+        if self._is_kept(name) and await asyncio.to_thread((path := self.state.folder / name).exists):
+            return _read(path)
+        return self._download(attachment)
 
     async def close(self) -> None:
         """Stop fetching. What was fetched stays for the next process."""
@@ -134,9 +136,11 @@ class EarlyFiles:
         if over:
             await self._store(dict.fromkeys(over))
 
-    async def _store(self, changes: dict[str, str] | dict[str, str | None]) -> None:
+    async def _store(
+        self, changes: dict[str, str] | dict[str, str | None], *, of: str = "", until: float | None = None
+    ) -> None:
         try:
-            await self.state.save({f"{NAME}{name}": text for name, text in changes.items()})
+            await self.state.save({f"{FILE_ITEM}{name}": text for name, text in changes.items()}, of=of, until=until)
         except NotStored as error:  # only a kill would make a difference
             log.warning("file.not_noted reason=%s", error)
 
@@ -150,9 +154,15 @@ class EarlyFiles:
             log.warning("file.not_fetched_early reason=%s", error)
             await asyncio.to_thread(path.unlink, missing_ok=True)
             return
-        given = self._names.get(attachment.ref, "")
-        kept = self._waiting[name] = _Waiting(attachment, time.time() + KEPT_SECONDS, size, given)
-        await self._store({name: kept.dump()})
+        given, until = self._names.get(attachment.ref, ""), time.time() + KEPT_SECONDS
+        kept = self._waiting[name] = _Waiting(attachment, until, size, given)
+        try:
+            is_wanted = await self.state.renew(f"{FILE_ITEM}{name}", kept.dump(), until=until)
+        except NotStored as error:  # only a kill would make a difference
+            log.warning("file.not_noted reason=%s", error)
+            return
+        if not is_wanted:  # its person was forgotten while it came
+            await self._drop({name})
 
     async def _fetch(self, attachment: Attachment, path: Path) -> int:
         """Write a file to the disk and return its size. Raises ChannelError and OSError."""

@@ -106,7 +106,9 @@ class ReplyWindows:
 
     async def _keep(self, chat: str, window: _Window) -> None:
         if self.state is not None:
-            await self.state.save({f"{KEPT}{chat}": orjson.dumps(astuple(window)).decode()})
+            until = max((window.opened or time.time()) + self._seconds, window.closed_until)
+            text = orjson.dumps(astuple(window)).decode()
+            await self.state.save({f"{KEPT}{chat}": text}, of=chat, until=until)
 
 
 def _load(text: str) -> _Window:

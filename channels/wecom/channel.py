@@ -112,7 +112,7 @@ class WeComChannel(RobotChannel):
     async def _show_working(self, message: Message) -> None:
         """Fetch the files of a message that waits for its turn: WeCom keeps them for five minutes."""
         if message.attachments:
-            await self._early.expect(message.attachments)
+            await self._early.expect(message.attachments, message.author.id)
             await asyncio.sleep(self.early_seconds)
         for attachment in message.attachments:
             if attachment.ref not in self._files.names:

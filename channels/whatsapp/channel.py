@@ -217,7 +217,7 @@ class WhatsAppChannel(PlatformChannel):
         if now - asked.get(name, 0.0) < WINDOW_SECONDS:
             return False
         over = {each: None for each, at in asked.items() if now - at >= WINDOW_SECONDS}
-        await self._state.save({**over, name: f"{now}"})
+        await self._state.save({**over, name: f"{now}"}, of=person, until=now + WINDOW_SECONDS)
         return True
 
     async def _send_text(self, thread: Thread, text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import aclosing
 from pathlib import Path
 
@@ -238,6 +239,40 @@ async def test_an_upload_is_streamed_while_it_arrives(rig: Rig) -> None:
             if got > (1 << 20) - 64:  # of an encrypted file, the end is held back
                 break
     assert got > (1 << 20) - 64
+
+
+@demanded("downloads")
+async def test_what_is_kept_of_a_file_before_its_turn_goes_with_its_person(rig: Rig) -> None:
+    """It names its person and ends within hours. What still comes when they are forgotten is not kept."""
+    if "early_files" in rig.can:
+        rig.hurry()
+    rig.send_file("a.csv", b"a,b\n" * 50_000)
+    message = await rig.box.next()
+    await until(lambda: rig.box.files() or "early_files" not in rig.can, what="the file")
+    of_service = ("login ", "key ")  # the operator's sign-in, and keys of encryption without which nothing is read
+    about = [name for name in rig.box.kept if message.author.id in name and not name.startswith(of_service)]
+    for of, end in (rig.box.owners[name] for name in (*about, *rig.box.files())):
+        assert of == message.author.id
+        assert end is not None
+        assert end < time.time() + 25 * 3600
+    rig.box.forget(message.author.id)
+    assert rig.box.files() == []
+    assert not rig.box.kept.keys() & {*about}
+    assert b"".join([chunk async for chunk in rig.channel.fetch(message.attachments[0])]) == b"a,b\n" * 50_000
+
+
+@demanded("early_files", "wire")
+async def test_a_file_that_is_fetched_early_while_its_person_is_forgotten_is_not_kept(rig: Rig) -> None:
+    rig.hurry()
+    rig.wire.stall(1 << 20)
+    rig.send_file("a.bin", bytes(2 << 20))
+    message = await rig.box.next()
+    await until(lambda: rig.box.files(), what="the beginning of the file")
+    kept = set(rig.box.kept)
+    rig.box.forget(message.author.id, sweep=False)
+    rig.wire.stall(0)
+    await until(lambda: not rig.box.files(), what="the end of the file")
+    assert set(rig.box.kept) < kept
 
 
 @demanded("downloads", "captions")

@@ -101,3 +101,23 @@ async def test_a_file_that_is_sent_reaches_the_agent_under_its_name(tmp_path: Pa
         rig.mutter(ask(text="read it"))
         await talk.service.shows("wecom", "read it")
         assert [path.read_bytes() for path in talk.service.data.glob("threads/*/uploads/报告.csv")] == [b"a,b\n1,2\n"]
+
+
+async def test_a_file_that_was_fetched_early_is_forgotten_with_its_person(tmp_path: Path) -> None:
+    """Also its note, in which its key is."""
+    async with ThreadTalk.open(tmp_path, "wecom") as talk:
+        rig, folder = talk.service.rigs["wecom"], talk.service.data / "channels" / "wecom"
+        rig.mutter(ask(text="done with the first", delay_ms=4000))
+        await until(lambda: talk.service.rows("SELECT 1 FROM runs WHERE state='running'"), what="the first turn")
+        rig.send_file("报告.csv", b"a,b\n1,2\n")
+        await until(lambda: talk.service.rows("SELECT 1 FROM channel_state WHERE item LIKE 'early %'"), what="its note")
+        await talk.service.kill()
+        await talk.service.start()
+        await until(lambda: [*folder.glob("*[!t]")], what="the file")
+        await talk.service.quiet()
+        rig.mutter("/forget me")
+        await until(lambda: "Forget me" in rig.buttons(), what="the question")
+        rig.press("Forget me")
+        await talk.service.shows("wecom", "Done: I have forgotten you.")
+        assert not [*folder.iterdir()]
+        assert not talk.service.rows("SELECT 1 FROM channel_state WHERE item LIKE 'early %'")

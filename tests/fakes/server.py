@@ -175,8 +175,8 @@ class LocalServer:
         answer.content_type, answer.content_length = mime, len(data)
         await answer.prepare(request)
         for at in range(0, len(data), 1 << 16):
-            if at >= self.stall:
-                await asyncio.Event().wait()
+            while at >= self.stall:
+                await asyncio.sleep(0.01)
             await answer.write(data[at : at + (1 << 16)])
         await answer.write_eof()
         return answer

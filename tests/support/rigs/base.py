@@ -48,6 +48,7 @@ ABILITIES = {
     "downloads": "files in",
     "documents": "the rest of a long answer is a file",
     "albums": "several files may be one message",
+    "early_files": "the platform has a file for minutes only: it is fetched when its turn is late",
     "captions": "a file may have a caption",
     "amend": "edits of a person's message are sent as events",
     "withdraw": "deletions of a person's message are sent as events",
@@ -145,6 +146,9 @@ class Rig(Protocol):
 
     def send_file(self, name: str, data: bytes, caption: str = "") -> None:
         """A person sends a file into the direct chat."""
+
+    def hurry(self) -> None:
+        """From now on, every turn is late: files are fetched at once."""
 
     def amend(self, text: str) -> None:
         """A person edits their last message in the direct chat."""

@@ -36,7 +36,7 @@ class FeishuRig(FakeRig):
     can = (
         frozenset(ABILITIES)
         - {"documents", "kept", "albums", "captions", "amend", "menu", "titles", "title_events"}
-        - {"local_times", "handles", "missing"}
+        - {"local_times", "handles", "missing", "early_files"}
     )
 
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:

@@ -133,6 +133,9 @@ class FakeRig:
     def send_file(self, name: str, data: bytes, caption: str = "") -> None:
         raise NotImplementedError
 
+    def hurry(self) -> None:
+        raise NotImplementedError
+
     def amend(self, text: str) -> None:
         raise NotImplementedError
 

@@ -65,7 +65,7 @@ class SlackRig(FakeRig):
     name = "slack"
     other = "U2"
     # Events are not kept, so the history counts. The manifest has one command; the others are its arguments.
-    can = frozenset(ABILITIES) - {"documents", "kept", "menu"}
+    can = frozenset(ABILITIES) - {"documents", "kept", "menu", "early_files"}
 
     def __init__(self, server: FakeSlack, settings: slack.SlackSettings) -> None:
         super().__init__(lambda: slack.connect(settings))

@@ -64,6 +64,7 @@ class TelegramRig(FakeRig):
             "handles",
             "local_times",
             "departures",
+            "early_files",
         )
     )
 

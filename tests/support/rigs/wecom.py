@@ -11,6 +11,7 @@ from typing import Any, Self
 from agent.messages import Thread
 from agent.setting import Secret
 from channels import wecom
+from channels.wecom.channel import WeComChannel
 from tests.fakes.wecom import BOT, JANE, KIM, SECRET, FakeWeCom, group
 from tests.support.rigs.base import Call
 from tests.support.rigs.platform import FakeRig, PlacedWire
@@ -34,7 +35,20 @@ class WeComRig(FakeRig):
     # An answer streams only where it answers a message (tests/unit/channels/test_wecom.py): the contract's replies do
     # not. There are no edits, deletions, reactions, threads, titles, histories, native commands and mentions. A card
     # changes only when it is pressed. Files go one by one. A limit names no time.
-    can = frozenset({"redelivery", "topics", "buttons", "uploads", "downloads", "wire", "socket", "handles", "apology"})
+    can = frozenset(
+        {
+            "redelivery",
+            "topics",
+            "buttons",
+            "uploads",
+            "downloads",
+            "wire",
+            "socket",
+            "handles",
+            "apology",
+            "early_files",
+        }
+    )
 
     def __init__(self, server: FakeWeCom, settings: wecom.WeComSettings) -> None:
         super().__init__(lambda: wecom.connect(settings))
@@ -69,6 +83,10 @@ class WeComRig(FakeRig):
 
     def send_file(self, name: str, data: bytes, caption: str = "") -> None:
         self.server.upload(name, data)
+
+    def hurry(self) -> None:
+        assert isinstance(self.channel, WeComChannel)
+        self.channel.early_seconds = 0.0
 
     def used_handle(self) -> bool:
         return bool(shown := self.server.visible(DIRECT)) and shown[-1].kind == "stream"

@@ -71,3 +71,16 @@ async def test_another_key_is_said_and_changes_nothing(store: Database, tmp_path
         await state(store, tmp_path, NEW).load()
     await store.run(lambda execute: seal_anew(execute, config(tmp_path, NEW)))
     assert await stored(store) == before
+
+
+async def test_what_was_dropped_is_not_renewed_and_a_new_key_leaves_its_end(store: Database, tmp_path: Path) -> None:
+    mine = state(store, tmp_path, OLD)
+    await mine.save({"early a": "1", "early b": "1"}, of="jane", until=5.0)
+    assert await mine.renew("early a", "2", until=9.0)
+    await mine.save({"early b": None})
+    assert not await mine.renew("early b", "2", until=9.0)
+    both = config(tmp_path, NEW, OLD)
+    await store.run(lambda execute: seal_anew(execute, both))
+    rows = await store.run(lambda execute: execute("SELECT item, author, until FROM channel_state", {}))
+    assert [{**row} for row in rows] == [{"item": "early a", "author": "matrix:jane", "until": 9.0}]
+    assert await state(store, tmp_path, NEW).load() == {"early a": "2"}

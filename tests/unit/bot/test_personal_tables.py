@@ -56,7 +56,6 @@ NO_PEOPLE = {
     "audit": "names are in audit_names; retention keeps its chain",
     "audit_anchors": "heads of the chain",
     "audit_pushes": "how far the audit was sent to each receiver",
-    "channel_state": "positions in the events of platforms, and keys of encryption",
     "listening": "chats whose talk is kept, with a time",
     "leases": "what a process alone does, such as listening to an account",
     "tool_uses": "calls of tools that have a limit, with a time",

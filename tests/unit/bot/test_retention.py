@@ -19,6 +19,7 @@ from bot.features import gather_personal
 from bot.journey import claims
 from bot.journey.claimed_run import RunEnding
 from bot.privacy.retention import Retention
+from bot.service.channel_state import StoredChannelState
 from bot.service.data_dir import conversation_folder
 from bot.storage import conversations
 from bot.storage.database import Database, Execute
@@ -97,13 +98,17 @@ async def test_what_a_channel_keeps_for_hours_goes_with_the_hours_whatever_becam
 
     folder = tmp_path / "channels" / "wecom"
     folder.mkdir(parents=True)
-    for name in ("old", "new"):
+    for name in ("old", "new", "new2.part", "unknown"):
         (folder / name).write_bytes(b"a,b")
-    os.utime(folder / "old", (0, time.time() - 3 * 3600))
     migrate_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
+        kept = StoredChannelState(store, Current(Config(data_dir=tmp_path)), "wecom")
+        await kept.save({"early old": ""}, of="jane", until=time.time() - 1.0)
+        await kept.save({"early new": "", "early new2": ""}, of="jane", until=time.time() + 60.0)
+        await kept.save({"position": ""})
         await retention_of(store, tmp_path, forget).round(0.0)
-    assert [path.name for path in folder.iterdir()] == ["new"]
+        assert {*await kept.load()} == {"early new", "early new2", "position"}
+    assert sorted(path.name for path in folder.iterdir()) == ["new", "new2.part"]
 
 
 async def test_a_conversation_that_cannot_be_deleted_does_not_block_others(tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ async def test_a_file_that_is_fetched_early_while_its_person_is_forgotten_is_not
     await until(lambda: rig.box.files(), what="the beginning of the file")
     kept = set(rig.box.kept)
     rig.box.forget(message.author.id, sweep=False)
-    rig.wire.stall(0)
+    rig.wire.stall(4 << 20)  # the rest of it comes
     await until(lambda: not rig.box.files(), what="the end of the file")
     assert set(rig.box.kept) < kept
 

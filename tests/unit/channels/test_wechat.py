@@ -395,3 +395,15 @@ def test_an_event_of_an_unknown_shape_names_its_author() -> None:
     assert isinstance(lost, Unreadable)
     assert lost.said is not None
     assert parse_message({"message_type": 2}, BOT, {}) is None
+
+
+async def test_until_when_a_person_may_be_answered_goes_with_them_and_with_the_time(rig: WeChatRig) -> None:
+    message = await rig.say("hello")
+    await rig.channel.reply(message.thread, Memory(handle=message.reply_handle)).finish(Final("On it."))
+    name = f"window {message.thread.chat}"
+    of, until_when = rig.box.owners[name]
+    assert (of, name in rig.box.kept) == (message.author.id, True)
+    assert until_when is not None
+    assert abs(until_when - message.time - WINDOW_SECONDS) < 60.0
+    rig.box.forget(message.author.id)
+    assert name not in rig.box.kept

@@ -22,7 +22,7 @@ WANTED_EXTRAS := $(sort $(filter $(LOCKED_EXTRAS),$(EXTRAS) $(patsubst .venv/.ex
 # Locks of what is installed: that of everything, or those of the channels.
 RUNTIME_LOCKS := $(or $(CHANNEL_LOCKS),requirements.lock)
 
-.PHONY: FORCE help install run setup dev check quick test suite bench docs schema words lock release fixture clean
+.PHONY: FORCE help install run setup dev check quick quick-choice test suite bench docs schema words lock release fixture clean
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -103,8 +103,11 @@ check: dev ## format, lint, types, import contracts, docs
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q $(CHECKED)
 
-quick: dev ## run the fast unit tests; they start neither a service nor a sandbox
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" tests/unit/agent tests/unit/bot tests/unit/channels
+quick: dev ## run the fast unit tests, 4,000; they start neither a service nor a sandbox
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" @tests/support/quick_leaves_out.txt tests/unit/agent tests/unit/bot tests/unit/channels
+
+quick-choice: dev ## choose anew which tests `make quick` leaves out, because they take long
+	$(BIN)/python -m tests.support.quick_choice
 
 test: dev ## check, then every test, six at a time (most of them wait); a failed check does not hide what the tests say
 	@checked=0; $(MAKE) -j 2 check .venv/.collected || checked=1; $(MAKE) suite && [ $$checked = 0 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from agent.acp.settings import ExternalAgentSettings
 from agent.exposure import OutwardMode
 from agent.mcp.settings import McpConfig
 from agent.mcp.tokens import TokenFolder
-from agent.models.settings import CallLimits
+from agent.models.settings import CallLimits, TellPause, tell_nobody
 from agent.permissions.rules import Rule, RuleText, parse_rules
 from agent.setting import Secret, setting
 from agent.subagents.settings import NamedAgentSettings, SubagentSettings
@@ -210,5 +210,5 @@ class AgentSettings:
     mcp: McpConfig = McpConfig()
     tokens: TokenFolder | None = None  # of people who signed in to MCP servers
     calls: CallLimits = field(default_factory=CallLimits)
-    tell_pause: Callable[[str, float], None] = lambda _server, _seconds: None  # see `agent.models.traffic.TellPause`
+    tell_pause: TellPause = tell_nobody
     retry_seconds: float = 1.0  # the first backoff after a model error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -87,6 +87,14 @@ class ModelSettings:
     def server(self) -> str:
         """The server: its URL, or else the class of the provider."""
         return self.base_url.rstrip("/") or self.use
+
+
+TellPause = Callable[[str, float], None]
+"""Tell other processes how many seconds the calls to a server (`ModelSettings.server`) must wait."""
+
+
+def tell_nobody(_server: str, _seconds: float) -> None:
+    """Be the `TellPause` of a process that works alone."""
 
 
 @dataclass(frozen=True, slots=True)

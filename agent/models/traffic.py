@@ -15,21 +15,13 @@ from agent.backoff import jitter
 from agent.blocks import Notice
 from agent.fair_slots import PROCESSES, FairSlots, SlotGroups
 from agent.models.errors import ErrorVerdict, classify_error
-from agent.models.settings import CallLimits, ModelSettings
+from agent.models.settings import CallLimits, ModelSettings, TellPause, tell_nobody
 from agent.spending import Meter
 from catalogue import _
 
 MAX_PAUSE_SECONDS = 60.0
 NOTICE_SECONDS = 2.0  # a call that waits for longer tells people
 ALL_CALLS = "all calls"
-
-
-TellPause = Callable[[str, float], None]
-"""Tell other processes how long the calls to a server must wait, by `ModelSettings.server`."""
-
-
-def _tell_nobody(_server: str, _seconds: float) -> None:
-    """Tell nobody: this process works alone."""
 
 
 @dataclass(eq=False, slots=True)
@@ -41,9 +33,9 @@ class Endpoint:
     that one alone can fill only half of the count for others; for itself, all its failures count.
     """
 
-    max_failures: int = 0
-    skip_seconds: float = 0.0
-    tell_pause: Callable[[float], object] = abs  # to other processes, which call the same server
+    max_failures: int
+    skip_seconds: float
+    tell_pause: Callable[[float], None]  # to other processes, which call the same server
     failures: int = 0
     _by_conversation: dict[str, int] = field(default_factory=dict)
     _skipped_until: float = 0.0
@@ -125,7 +117,7 @@ class ModelTraffic:
 
     limits: CallLimits = field(default_factory=CallLimits)
     slots: FairSlots = field(default_factory=FairSlots)
-    tell_pause: TellPause = _tell_nobody
+    tell_pause: TellPause = tell_nobody
     _endpoints: dict[str, Endpoint] = field(default_factory=dict)
 
     def endpoint_of(self, settings: ModelSettings) -> Endpoint:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from channels.shared.http_client import LONG_POLL, HttpClient, call_timeout
 
 WAIT_SECONDS = 25.0  # for which the relay holds a question
 GRACE_SECONDS = 10.0
+NOT_YET_SECONDS = 0.25  # until deliveries that came too early are asked for again
 MAX_ANSWER_BYTES = 16 << 20
 REJECTED_SECONDS = 60.0
 
@@ -27,6 +29,10 @@ class Delivery:
     received: float
     headers: Mapping[str, str]
     body: bytes
+
+
+class NotYet(Exception):
+    """A delivery comes too early: it is offered again with those that came meanwhile."""
 
 
 class RelayClient:
@@ -44,18 +50,23 @@ class RelayClient:
         """Have `store` take what waits, or what comes soon, and return how many that were.
 
         What it stored is dropped by the relay with the next call. Raises ChannelError, and what `store` raises: then
-        that delivery and those after it come again.
+        that delivery and those after it come again. NotYet of `store` holds up no other delivery.
         """
         asked = {"sources": sorted(sources), "done": sorted(self._done), "wait": wait}
         items = await self._ask(asked)
         self._done.difference_update(asked["done"])  # type: ignore[arg-type]  # its numbers
-        count = 0
-        for item in items:
-            if item.id not in self._done:
+        new = [item for item in items if item.id not in self._done]
+        early = 0
+        for item in new:
+            try:
                 await store(item)
+            except NotYet:
+                early += 1
+            else:
                 self._done.add(item.id)
-                count += 1
-        return count
+        if early:  # the relay offers them again at once
+            await asyncio.sleep(NOT_YET_SECONDS)
+        return len(new) - early
 
     async def probe(self) -> None:
         """Ask for nothing, to learn whether the relay takes the key. Raises ChannelError."""

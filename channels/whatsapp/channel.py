@@ -36,7 +36,7 @@ from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import FilePost, PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
-from channels.shared.relay_client import WAIT_SECONDS, Delivery, RelayClient
+from channels.shared.relay_client import WAIT_SECONDS, Delivery, NotYet, RelayClient
 from channels.shared.reply_window import ReplyWindows, WindowClosed
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import ANSWERED, REPEAT_MARK, text_for
@@ -61,7 +61,7 @@ class WhatsAppChannel(PlatformChannel):
 
     name = NAME
     account_seconds = 600.0  # between two questions whether the platform answers
-    record_seconds = 2.0  # reports of failures wait: the posts may not be recorded yet
+    record_seconds = 2.0  # for so long reports of failures wait
     limits = ChannelLimits(MAX_CHUNK_CHARS, DOCUMENT_BYTES, DOCUMENT_BYTES, mentions=False)
 
     def __init__(self, settings: WhatsAppSettings) -> None:
@@ -72,6 +72,7 @@ class WhatsAppChannel(PlatformChannel):
         self.windows = ReplyWindows("WhatsApp", WINDOW_SECONDS)
         self._limiter = RateLimiter(RateLimits(settings.per_person, settings.burst, overall=settings.overall))
         self._typing: TypingActions[tuple[str, str]] = TypingActions(TYPING_SECONDS, self._mark_read)
+        self._failures: LatestDict[int, float] = LatestDict(MAX_REPORTED)  # delivery → when it came, time.monotonic()
         self._reported: LatestDict[str, str] = LatestDict(MAX_REPORTED)  # mark of a post → its message
         self._state: StateStore
         self._asking = asyncio.Lock()
@@ -116,7 +117,7 @@ class WhatsAppChannel(PlatformChannel):
         return self._account
 
     async def _store(self, delivery: Delivery) -> None:
-        """Store the events of one delivery. Raises NotStored: then it comes again."""
+        """Store the events of one delivery. Raises NotStored and NotYet: then it comes again."""
         if not is_signed(self._settings.app_secret.reveal(), delivery.headers, delivery.body):
             log.error("whatsapp.unsigned id=%d", delivery.id)
             self._unsigned = True
@@ -125,7 +126,7 @@ class WhatsAppChannel(PlatformChannel):
         self._unsigned = False
         found = parse_webhook(delivery.body, self._settings.phone_number_id)
         if any(isinstance(each, Status) and each.state == "failed" for each in found):
-            await asyncio.sleep(self.record_seconds)
+            self._wait_for_posts(delivery.id)
         read = [await self._note_status(each) if isinstance(each, Status) else each for each in found]
         events = [event for event in read if event is not None]
         for event in events:
@@ -138,6 +139,14 @@ class WhatsAppChannel(PlatformChannel):
                 self._background.start_best_effort(
                     self._send_text(event.thread, text_for(event, ANSWERED)), f"whatsapp click {event.id}"
                 )
+
+    def _wait_for_posts(self, delivery: int) -> None:
+        """Raises NotYet for a report of failures that came a moment ago: the posts may not be recorded yet."""
+        came = self._failures.get(delivery)
+        if came is None:
+            came = self._failures[delivery] = time.monotonic()
+        if time.monotonic() - came < self.record_seconds:
+            raise NotYet
 
     async def _note_status(self, status: Status) -> Message | None:
         """Note what became of a message of the bot; return the event that says so of one that was not delivered."""

@@ -140,6 +140,19 @@ async def test_a_post_that_meta_reports_is_not_repeated(rig: WhatsAppRig) -> Non
     assert [one.text for one in rig.server.visible()] == ["Once."]
 
 
+async def test_a_report_of_a_failure_waits_for_its_post_and_holds_up_nobody(rig: WhatsAppRig) -> None:
+    channel_of(rig).record_seconds = 3600.0
+    rig.server.late = rig.server.reports = True
+    await rig.say("hello")
+    rig.server.heard[JANE] = time.time() - DAY - 1
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Lost."))
+    await until(lambda: channel_of(rig)._failures)
+    await rig.say("meanwhile")
+    channel_of(rig).record_seconds = 0.0
+    await until(lambda: rig.box.messages[-1].kind is Kind.UNDELIVERED)
+    assert [each.kind for each in rig.box.messages] == [Kind.CHAT, Kind.CHAT, Kind.UNDELIVERED]
+
+
 # ---------------------------------------------------------------- the 24 hours
 
 

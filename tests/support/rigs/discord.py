@@ -58,11 +58,8 @@ class DiscordRig(FakeRig):
 
     name = "discord"
     other = "1077"
-    can = frozenset(ABILITIES) - {
-        "kept",
-        "title_events",
-        "early_files",
-    }  # the history counts; events of names name no person
+    # The history counts, and events of names name no person.
+    can = frozenset(ABILITIES) - {"kept", "title_events", "early_files"}
 
     def __init__(self, server: FakeDiscord, settings: DiscordSettings) -> None:
         super().__init__(lambda: discord.connect(settings))

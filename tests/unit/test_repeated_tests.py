@@ -65,7 +65,7 @@ def test_the_tests_run_whatever_the_check_says_and_both_count(tmp_path: Path, ch
     """With the recipe of `make test` and targets that only end as a check and a suite may."""
     recipe = re.search(r"^test:.*\n(\t.*\n)+", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert recipe
-    ends = f"check:\n\t@exit {check}\nsuite:\n\t@touch ran; exit {suite}\ncollected dev:\n"
+    ends = f"check:\n\t@exit {check}\nsuite:\n\t@touch ran; exit {suite}\n.venv/.collected dev:\n"
     (tmp_path / "Makefile").write_text(recipe[0] + ends)
     ended = subprocess.run(["make", "test"], cwd=tmp_path, capture_output=True, check=False)
     assert (tmp_path / "ran").exists()
@@ -75,6 +75,6 @@ def test_the_tests_run_whatever_the_check_says_and_both_count(tmp_path: Path, ch
 def test_a_check_that_fails_is_not_saved_by_a_repetition_of_tests() -> None:
     """Only tests are run again, and a repetition knows nothing of formats, types and imports."""
     script = (ROOT / ".ci/run").read_text("utf-8")
-    assert re.search(r"^make -j 2 check collected \|\| failed=1$", script, re.MULTILINE)
+    assert re.search(r"^make -j 2 check \.venv/\.collected \|\| failed=1$", script, re.MULTILINE)
     assert re.search(r"^make suite \|\| \{$", script, re.MULTILINE)
     assert not re.search(r"^make test\b", script, re.MULTILINE)

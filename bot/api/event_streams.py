@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 ENTRIES_AT_ONCE = 200
 MAX_BEHIND = 5000  # entries of all threads: who is further behind reads the threads again
+NO_FEED = RunPosition(0, 0)  # of a run that is over, whose end was not told yet
 ENDED = "ended"  # the last event of a run: there is nothing to go on with
 
 
@@ -47,6 +48,7 @@ class ThreadEvents:
     _readers: dict[int, RunReader] = field(default_factory=dict)
     _entry: int = 0
     _missed: int = 0  # the run that the client followed, and that ended since
+    _untold: int = 0  # the run of the latest entry, while its end is to follow
     _is_new: bool = True
     _latest: RunEvent | None = None
     _latest_run: int = 0
@@ -108,6 +110,8 @@ class ThreadEvents:
             await self.stream.send(event.name, data, self._id())
 
     def _id(self) -> str:
+        if self._untold and self._untold != self._latest_run:
+            return f"{Position(self._entry, self._untold, NO_FEED)}"
         if self._latest is None:
             return f"{self._entry}"
         return f"{Position(self._entry, self._latest_run, self._latest.position)}"
@@ -118,14 +122,22 @@ class ThreadEvents:
         self.subscription.threads.clear()
         self._missed, self._is_new = 0, False
         while entries := await self._read(self._read_entries):
+            last = {entry.run: entry.id for entry, _shown in entries}
+            is_all = len(entries) < ENTRIES_AT_ONCE
             for entry, shown in entries:
+                if is_all and entry.run != self._untold:
+                    for run in [each for each in ended if last.get(each, 0) < entry.id]:
+                        await self._tell_end(run)
+                        del ended[run]
                 self._entry = entry.id
-                await self.stream.send("entry", {"thread": Thread.parse(entry.thread).topic, **shown}, self._id())
-                threads.add(entry.thread)
                 if entry.run:
                     ended[entry.run] = None
+                    self._untold = 0 if entry.run in self._readers else entry.run
+                await self.stream.send("entry", {"thread": Thread.parse(entry.thread).topic, **shown}, self._id())
+                threads.add(entry.thread)
         for run in ended:
             await self._tell_end(run)
+        self._untold = 0
         for state in await self._read(partial(_states, caller=self.caller, threads=sorted(threads))):
             await self.stream.send("thread", state)
 
@@ -144,6 +156,8 @@ class ThreadEvents:
         if (end := await self._read(partial(find_end, caller=self.caller, run=run))) is not None:
             if self._latest_run == run:
                 self._latest, self._latest_run = None, 0
+            if self._untold == run:
+                self._untold = 0
             await self.stream.send("end", end, self._id())
         if reader:
             reader.told = True

@@ -61,8 +61,13 @@ async def test_a_message_streams_to_its_end_and_asks_no_more(model: FakeModel, s
         assert [each["text"] for each in again.seen[0].data["texts"]] == [WORDS]
 
 
+def named(fold: Fold) -> int:
+    """Return how many events came: comments of an idle stream are none."""
+    return sum(1 for each in fold.seen if each.name)
+
+
 def ended_or_more_than(count: int) -> Callable[[Fold], object]:
-    return lambda now: now.ends or len(now.seen) > count
+    return lambda now: now.ends or named(now) > count
 
 
 @pytest.mark.parametrize("kind", ["run", "thread", "all"])
@@ -76,7 +81,7 @@ async def test_a_cut_connection_goes_on_exactly_where_it_was(model: FakeModel, s
         path = path or f"/v1/messages/{sent['id']}/events"
         cuts = 0
         while not fold.ends:
-            await follow(client, path, fold, ended_or_more_than(len(fold.seen) + 2), fold.last or after)
+            await follow(client, path, fold, ended_or_more_than(named(fold) + 2), fold.last or after)
             cuts += 1
         assert cuts > 3
         streamed = "".join(event.data["delta"] for event in fold.seen if event.name == "text")
@@ -86,6 +91,25 @@ async def test_a_cut_connection_goes_on_exactly_where_it_was(model: FakeModel, s
         assert len(working) <= 1, "only the end is told as a whole, where the client was away for it"
         assert fold.ends[0]["text"] == WORDS
         assert kind == "run" or fold.texts() == [WORDS]
+
+
+@pytest.mark.parametrize("path", ["/v1/threads/t/events", "/v1/events"])
+async def test_who_is_cut_between_the_last_entry_and_the_end_is_told_the_end_once(start: Start, path: str) -> None:
+    service, key = await begin(start)
+    async with client_of(service, key) as client:
+        for text in ("one", "two"):
+            _status, sent = await post(client, "/v1/threads/t/messages", {"text": ask(text=text)})
+            await follow(client, f"/v1/messages/{sent['id']}/events", Fold(), lambda fold: fold.ends)
+        fold, seen = Fold(last="0"), list[str]()
+        while len(fold.ends) < 2:
+            await follow(client, path, fold, lambda now: now.seen[-1].name in ("entry", "end"), fold.last)
+            seen.append(fold.seen[-1].name)
+        assert seen == ["entry", "entry", "end", "entry", "entry", "end"]
+        assert [each["text"] for each in fold.ends] == ["one", "two"]
+        assert fold.texts() == ["one", "two"]
+        await post(client, "/v1/threads/t/messages", {"text": ask(text="three")})
+        await follow(client, path, fold, lambda now: len(now.ends) == 3, fold.last)
+        assert [each["text"] for each in fold.ends] == ["one", "two", "three"], "no end comes twice"
 
 
 @pytest.mark.parametrize("kind", ["run", "thread", "all"])

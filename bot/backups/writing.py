@@ -84,6 +84,7 @@ class BackupJobs:
         finally:
             if process.returncode is None:
                 process.kill()
+                await process.wait()
         if process.returncode:
             words = printable_text(said[-MAX_SAID_CHARS:].decode("utf-8", "replace").strip())
             raise CopyFailed(f"{Path(argv[0]).name} ended with {process.returncode}: {words}")

@@ -28,6 +28,7 @@ from sandbox.bubblewrap.cgroup import ControlGroup, make_control_group
 from sandbox.bubblewrap.socket_dir import make_socket_dir
 from sandbox.disk.removal import remove_tree
 from sandbox.disk.safe_files import make_folders
+from sandbox.disk.usage import run_helper
 from sandbox.engine_pool import ConnectedPool
 from sandbox.inside.environment import HOME, SYSTEM_PATH
 from sandbox.network.rules import SOCKET_FOLDER
@@ -238,8 +239,7 @@ async def _machine_options() -> list[str]:
         )
     if not await asyncio.to_thread(shutil.which, "python3", path=SYSTEM_PATH):
         raise SandboxUnavailable(N_("The sandbox needs Python below /usr: `sudo apt install python3`."))
-    process = await start_process(program, "--version", stdout=asyncio.subprocess.PIPE)
-    said, _ = await process.communicate()
+    said, _errors = await run_helper(program, "--version")
     version = tuple(map(int, re.findall(rb"\d+", said)[:2]))
     options = [program, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     options += ["--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID), "--hostname", "sandbox", "--cap-drop", "ALL"]

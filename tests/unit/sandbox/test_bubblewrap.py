@@ -392,3 +392,20 @@ async def test_the_folder_of_the_trial_is_named_after_its_process_so_that_a_kill
         await provider.close()
     [workspace] = seen
     assert workspace.parent.name.startswith(f"fawn-{os.getpid()}-"), "`make_socket_dir` removes it"
+
+
+async def test_a_start_that_is_cut_off_leaves_no_program_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = tmp_path / "pid"
+    program = tmp_path / "bwrap"
+    program.write_text(f"#!/bin/sh\necho $$ > {number}.new && mv {number}.new {number}\nexec sleep 1000\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    provider = BubblewrapProvider(SandboxSettings(Path("skills")))
+    starting = asyncio.create_task(provider.check(), name="start")
+    await until(number.exists)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not Path("/proc", number.read_text().strip()).exists()

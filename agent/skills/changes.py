@@ -172,12 +172,12 @@ class RollBack:
 def plan_roll_back(records: SkillRecords, name: str) -> tuple[str, str]:
     """Return the hash of a skill's version, and that of its earlier one ("": there is none)."""
     pin = records.pins.get(name)
-    return (pin.hash, (*_earlier(pin), "")[0]) if pin else ("", "")
+    return (pin.hash, ("", *_earlier(pin))[-1]) if pin else ("", "")
 
 
 def _earlier(pin: Pin) -> tuple[str, ...]:
-    """Return the hashes of the earlier versions, the latest first."""
-    return tuple(each for each in reversed(pin.versions) if each != pin.hash)
+    """Return the hashes of the earlier versions, the latest last."""
+    return tuple(each for each in pin.versions if each != pin.hash)
 
 
 def roll_back(library: SkillLibrary, name: str, wanted: RollBack | None = None) -> bool:
@@ -196,7 +196,7 @@ def roll_back(library: SkillLibrary, name: str, wanted: RollBack | None = None) 
             raise SkillError(N_("the skill {name} has changed since then; look at it again"), name=name)
         if pin is None:
             raise SkillError(N_("there is no earlier version of the skill {name}"), name=name)
-        versions = tuple(reversed(_earlier(pin)))
+        versions = _earlier(pin)
         if versions:
             _install_version(library, name, versions[-1])
             records.pins[name] = replace(pin, hash=versions[-1], versions=versions)

@@ -125,10 +125,9 @@ class ThreadEvents:
             last = {entry.run: entry.id for entry, _shown in entries}
             is_all = len(entries) < ENTRIES_AT_ONCE
             for entry, shown in entries:
-                if is_all and entry.run != self._untold:
-                    for run in [each for each in ended if last.get(each, 0) < entry.id]:
-                        await self._tell_end(run)
-                        del ended[run]
+                for run in [each for each in ended if is_all and last.get(each, 0) < entry.id]:
+                    await self._tell_end(run)
+                    del ended[run]
                 self._entry = entry.id
                 if entry.run:
                     ended[entry.run] = None

@@ -77,17 +77,23 @@ async def test_the_result_of_a_background_task_is_posted_without_a_question(tmp_
         assert not [call for call in server_of(talk).calls if call.code]
 
 
+async def have_file_fetched_early(talk: ThreadTalk) -> None:
+    """Have a file wait for its turn, which comes after that of a process that was killed."""
+    service, rig = talk.service, talk.service.rigs["wecom"]
+    rig.mutter(ask(text="done with the first", delay_ms=4000))
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='running'"), what="the first turn")
+    rig.send_file("报告.csv", b"a,b\n1,2\n")
+    await until(lambda: service.rows("SELECT 1 FROM channel_state WHERE item LIKE 'early %'"), what="its note")
+    await service.kill()
+    await service.start()
+    await until(lambda: [*service.data.glob("channels/wecom/*[!t]")], what="the file")
+
+
 async def test_a_file_that_waits_for_its_turn_survives_a_kill(tmp_path: Path) -> None:
     """WeCom has it for five minutes; the turn before it takes longer."""
     async with ThreadTalk.open(tmp_path, "wecom") as talk:
         rig = talk.service.rigs["wecom"]
-        rig.mutter(ask(text="done with the first", delay_ms=4000))
-        await until(lambda: talk.service.rows("SELECT 1 FROM runs WHERE state='running'"), what="the first turn")
-        rig.send_file("报告.csv", b"a,b\n1,2\n")
-        await until(lambda: talk.service.rows("SELECT 1 FROM channel_state WHERE item LIKE 'early %'"), what="its note")
-        await talk.service.kill()
-        await talk.service.start()
-        await until(lambda: [*talk.service.data.glob("channels/wecom/*[!t]")], what="the file")
+        await have_file_fetched_early(talk)
         server_of(talk).fault("error", "download", code=403, times=-1)
         rig.mutter(ask(text="read it"))
         await talk.service.shows("wecom", "read it")
@@ -107,13 +113,7 @@ async def test_a_file_that_was_fetched_early_is_forgotten_with_its_person(tmp_pa
     """Also its note, in which its key is."""
     async with ThreadTalk.open(tmp_path, "wecom") as talk:
         rig, folder = talk.service.rigs["wecom"], talk.service.data / "channels" / "wecom"
-        rig.mutter(ask(text="done with the first", delay_ms=4000))
-        await until(lambda: talk.service.rows("SELECT 1 FROM runs WHERE state='running'"), what="the first turn")
-        rig.send_file("报告.csv", b"a,b\n1,2\n")
-        await until(lambda: talk.service.rows("SELECT 1 FROM channel_state WHERE item LIKE 'early %'"), what="its note")
-        await talk.service.kill()
-        await talk.service.start()
-        await until(lambda: [*folder.glob("*[!t]")], what="the file")
+        await have_file_fetched_early(talk)
         await talk.service.quiet()
         rig.mutter("/forget me")
         await until(lambda: "Forget me" in rig.buttons(), what="the question")

@@ -23,7 +23,6 @@ import pkgutil
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -33,7 +32,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tests.support.run_folder import owner_descriptor, run_folder, shared
+from tests.support.run_folder import owner_descriptor, run_folder, shared, start_for_run
 
 ROOT = Path(__file__).parents[2]
 OWN = ("agent", "bot", "catalogue", "channels", "sandbox")
@@ -87,7 +86,6 @@ class Forked:
 
 
 Running = Forked | asyncio.subprocess.Process
-_STARTED: list[subprocess.Popen[bytes]] = []  # a server that this process started for all lives on without a warning
 
 
 async def fork(
@@ -178,19 +176,8 @@ def _fork_server() -> str:
 
 def _start_server(name: str) -> str:
     address, log = str(run_folder() / name), run_folder() / f"{name}.log"
-    with log.open("ab") as errors:  # not the caller's: who reads a pipe to its end would wait for the server
-        process = subprocess.Popen(  # ctrl-C is for the tests: the starter of a service ends it
-            [sys.executable, "-m", "tests.support.forked_services", address],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-        )
-    assert process.stdout
-    assert process.stdout.readline() == b"ready\n", log.read_text("utf-8", "replace")
-    process.stdout.close()
-    _STARTED.append(process)
+    said = start_for_run("tests.support.forked_services", address, log)
+    assert said == "ready\n", log.read_text("utf-8", "replace")
     return address
 
 

@@ -11,12 +11,16 @@ import fcntl
 import os
 import select
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 VARIABLE = "FAWN_TEST_RUN"
+_STARTED: list[subprocess.Popen[bytes]] = []  # a server that this process started for all lives on without a warning
 
 
 @cache
@@ -44,6 +48,28 @@ def shared(name: str, start: Callable[[], str]) -> str:
         if not said.exists():
             said.write_text(start())
     return said.read_text()
+
+
+def start_for_run(module: str, argument: str, log: Path) -> str:
+    """Start a program of `tests/support` that serves this run, and return the first line that it prints.
+
+    It outlives this process, since workers end before the run does: it ends with the owner of the run.
+    """
+    with log.open("ab") as errors:  # not the caller's: who reads a pipe to its end would wait for the server
+        process = subprocess.Popen(  # ctrl-C is for the tests: the starter of a service ends it
+            [sys.executable, "-m", module, argument],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+        )
+    assert process.stdout
+    said = process.stdout.readline().decode()
+    process.stdout.close()
+    _STARTED.append(process)
+    assert said, log.read_text("utf-8", "replace")
+    return said
 
 
 def owner_descriptor() -> int:

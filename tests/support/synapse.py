@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from tests.support.run_folder import await_owner, run_folder, shared
+from tests.support.run_folder import await_owner, run_folder, shared, start_for_run
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / ".venv" / "synapse"
-_STARTED: list[subprocess.Popen[bytes]] = []  # a server that this process started for all lives on without a warning
 START_SECONDS = 120.0
 C = "/_matrix/client/v3"
 PASSWORD = "correct horse"  # of accounts on loopback
@@ -145,23 +144,8 @@ def shared_synapse() -> Synapse:
 
 
 def _start_shared(folder: Path) -> str:
-    """Start it below a process that outlives this one, since workers end before the run does."""
     folder.mkdir()
-    with (folder / "errors").open("ab") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.synapse", str(folder)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-        )
-    assert process.stdout
-    said = process.stdout.readline().decode()
-    process.stdout.close()
-    _STARTED.append(process)
-    assert said, (folder / "errors").read_text("utf-8", "replace")
-    return said
+    return start_for_run("tests.support.synapse", str(folder), folder / "errors")
 
 
 def main(folder: str) -> None:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sandbox.disk.removal import remove_tree
+from tests.support.costs import CostMeter, mark
 from tests.support.postgres import ENGINE, drop_databases_of
 from tests.support.run_folder import run_folder
 
@@ -36,7 +37,6 @@ settings.register_profile(  # how long an example takes to draw says only how bu
 )
 settings.load_profile("steady")
 FAILED = pytest.StashKey[bool]()
-LONGEST = {"test_drill.py", "test_openapi.py", "test_screens.py", "test_statements.py"}  # 20 to 60 s a test
 
 
 def pytest_collection_finish() -> None:
@@ -49,12 +49,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest, so that no worker has one of them alone at the end of a run.
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure what the tests cost."""
+    config.pluginmanager.register(CostMeter())
 
-    Leave out what tests SQLite itself, where the tests run on PostgreSQL.
-    """
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark and order the tests by their costs. Leave out what tests SQLite itself, where they run on PostgreSQL."""
+    mark(items)
     if ENGINE == "postgresql":
         for item in items:
             if item.get_closest_marker("sqlite"):

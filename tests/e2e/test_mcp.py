@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.fakes.telegram_world import Shown
 from tests.support.all_platforms import AllPlatforms
+from tests.support.forked_services import python
 from tests.support.rigs.telegram import TelegramRig
 from tests.support.service_process import Service, ask, bash, said
 
@@ -29,7 +29,8 @@ FAKES = Path(__file__).parents[1] / "fakes"
 def server(kind: str, tmp_path: Path, **more: Any) -> dict[str, Any]:
     """Return an entry of `mcpServers`."""
     env = {"NOTES": str(tmp_path / "notes")}
-    return {"command": sys.executable, "args": [str(FAKES / f"mcp_{kind}.py")], "env": env, **more}
+    command, *words = python()
+    return {"command": command, "args": [*words, str(FAKES / f"mcp_{kind}.py")], "env": env, **more}
 
 
 def notes(folder: Path) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import os
 import random
 import signal
 import sqlite3
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import yaml
 from bot.cli.exit_codes import TAKEN
 from bot.storage.migrate import migrate_database
 from tests.fakes.server import until
-from tests.support.forked_services import PROGRAM
+from tests.support.forked_services import PYTHON, ROOT, Running, fork, program
 from tests.support.ports import free_port
 
 KEY, SECRET = "k" * 40, "the secret of the sender"
@@ -49,13 +49,12 @@ class Processes:
         self.database = folder / "fawn" / "fawn.db"
         self.database.parent.mkdir()
         migrate_database(self.database)
-        self.running: dict[Path, asyncio.subprocess.Process] = {}
+        self.running: dict[Path, Running] = {}
 
     async def start(self, file: Path) -> None:
-        receives = [sys.executable, "-m", "tests.support.relay_receiver", str(file)]
-        command = [*PROGRAM, "relay", "--config", str(file)] if file is self.relay else receives
-        quiet = asyncio.subprocess.DEVNULL
-        self.running[file] = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
+        receives = [PYTHON, "-m", "tests.support.relay_receiver", str(file)]
+        words = ["relay", "--config", str(file)] if file is self.relay else receives
+        self.running[file] = await fork(words, ROOT, os.environ, Path(os.devnull))
 
     async def kill(self, file: Path) -> None:
         self.running[file].kill()
@@ -123,7 +122,7 @@ async def test_nothing_is_lost_or_doubled_when_both_sides_are_killed_at_random_m
 
 async def test_a_relay_without_sources_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(f"config_version: 1\ndata_dir: {tmp_path}\n")
-    command = [*PROGRAM, "relay", "--config", str(tmp_path / "config.yaml")]
+    command = [*program(), "relay", "--config", str(tmp_path / "config.yaml")]
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     _out, error = await process.communicate()
     assert process.returncode == 2
@@ -136,7 +135,7 @@ async def test_two_relays_do_not_share_a_folder(tmp_path: Path) -> None:
         await until(lambda: (tmp_path / "relay" / "relay").exists(), 120, "the first relay")
         second = tmp_path / "second.yaml"
         second.write_text(processes.relay.read_text().replace(str(processes.port), str(free_port())))
-        command = [*PROGRAM, "relay", "--config", str(second)]
+        command = [*program(), "relay", "--config", str(second)]
         process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
         _out, error = await process.communicate()
         assert process.returncode == TAKEN, error.decode()

@@ -35,9 +35,10 @@ def main(address: str, *arguments: str) -> None:
         for number in PASSED_ON:
             signal.signal(number, lambda sent, _frame: os.kill(pid, sent))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
-        status = int(answers.readline())
+        status = int(answers.readline().split()[0])
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status in PASSED_ON:
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)
 

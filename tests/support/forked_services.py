@@ -5,7 +5,7 @@ runs the real program from `main` on, in its own process and event loop. A test 
 interpreter; with FAWN_TEST_FORK=0, all tests do.
 
 A program that needs its own terminal or pipes gets them from its caller: `fork_on`, and `program`, a command for shells
-and `subprocess`. It does not outlive its caller.
+and `subprocess`. It does not outlive its caller. `python` is such a command for the tests' own programs.
 
 All workers of a run share one fork server (tests/support/run_folder.py), which has one thread and no event loop. It and
 its forks are in the network of the process that started it, so each network has its own.
@@ -20,6 +20,7 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import selectors
 import signal
 import socket
@@ -49,14 +50,20 @@ LIBRARIES = [  # what is imported where it is used, in most starts or commands
     "langchain_core.tracers.stdout",
     "mcp.client",
     "mcp.client.stdio",
+    "mcp.server.mcpserver",
     "mcp_types",
     "openai.resources",
     "openai.resources.chat.completions.completions",
+    "tests.support.agent_database",
+    "tests.support.agent_tools",
+    "tests.support.current_config",
+    "tests.support.turn_context",
     "tzlocal",
     "uvloop",
 ]
 FORKS = os.environ.get("FAWN_TEST_FORK") != "0"
 PROGRAM = [sys.executable, "-m", "bot"]
+PYTHON = "--python"  # of a request: run a module or a file
 LAUNCHER = Path(__file__).with_name("forked_program.py")
 
 
@@ -70,7 +77,9 @@ class Forked:
         self._ended = asyncio.create_task(self._watch(ending))
 
     async def _watch(self, ending: asyncio.StreamReader) -> int:
-        self.returncode = int(await ending.readline())
+        status, seconds = (await ending.readline()).split()
+        _charged.append(float(seconds))
+        self.returncode = int(status)
         self._writer.close()
         return self.returncode
 
@@ -83,6 +92,14 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+_charged: list[float] = []
+
+
+def charged_seconds() -> float:
+    """Return the CPU seconds of the forked services that have ended."""
+    return sum(_charged)
 
 
 Running = Forked | asyncio.subprocess.Process
@@ -123,9 +140,9 @@ async def execute(
 ) -> asyncio.subprocess.Process:
     """Run `fawn arguments` in a new interpreter."""
     stdin, out, err = descriptors
+    command = [sys.executable, *arguments[1:]] if arguments[0] == PYTHON else [*PROGRAM, *arguments]
     return await asyncio.create_subprocess_exec(
-        *PROGRAM,
-        *arguments,
+        *command,
         cwd=folder,
         env=environment,
         stdin=stdin,
@@ -149,6 +166,11 @@ async def _request(descriptors: Sequence[int], **request: object) -> Forked:
 def program() -> list[str]:
     """Return a command that is `fawn`, with the stdin, stdout and stderr of the process that runs it."""
     return [sys.executable, "-I", "-S", str(LAUNCHER), _fork_server()] if FORKS else PROGRAM
+
+
+def python() -> list[str]:
+    """Return a command that runs `-m MODULE` or a file, as an interpreter that has loaded the program."""
+    return [*program(), PYTHON] if FORKS else [sys.executable]
 
 
 async def run_forked(
@@ -248,21 +270,21 @@ class ForkServer:
             os.close(number)
         ending = os.pidfd_open(caller.pid)
         self._poll.register(ending, selectors.EVENT_READ, partial(self._reap, caller, ending))
-        _tell(caller, caller.pid)
+        _tell(caller, str(caller.pid))
 
     def _reap(self, caller: Caller, ending: int) -> None:
         self._poll.unregister(ending)
         os.close(ending)
         if caller.connection in self._poll.get_map():
             self._poll.unregister(caller.connection)
-        _, status = os.waitpid(caller.pid, 0)
-        _tell(caller, os.waitstatus_to_exitcode(status))
+        _, status, used = os.wait4(caller.pid, 0)
+        _tell(caller, f"{os.waitstatus_to_exitcode(status)} {used.ru_utime + used.ru_stime:.3f}")
         caller.connection.close()
 
 
-def _tell(caller: Caller, number: int) -> None:
+def _tell(caller: Caller, line: str) -> None:
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has gone
-        caller.connection.sendall(b"%d\n" % number)
+        caller.connection.sendall(f"{line}\n".encode())
 
 
 def main(address: str) -> None:
@@ -329,8 +351,8 @@ def serve(
     else:
         adopt_streams(descriptors)
     try:
-        return fawn(arguments)
-    except SystemExit as end:  # of the parser of the command line
+        return run_python(*arguments[1:]) if arguments[:1] == [PYTHON] else fawn(arguments)
+    except SystemExit as end:
         return int(end.code or 0)
     except BaseException:  # noqa: BLE001 — as the interpreter does at the end of a program
         traceback.print_exc()
@@ -338,6 +360,17 @@ def serve(
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+
+
+def run_python(*arguments: str) -> int:
+    """Run `-m MODULE …` or `FILE …` as the interpreter does."""
+    if arguments[0] == "-m":
+        sys.argv = [*arguments[1:]]
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [*arguments]
+        runpy.run_path(arguments[0], run_name="__main__")
+    return 0
 
 
 def adopt_streams(descriptors: list[int]) -> None:

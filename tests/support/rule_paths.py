@@ -6,7 +6,6 @@ Each path has a person, a chat and an effect of its own, so that all of them run
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.fakes.model_script import text_of
 from tests.fakes.server import Json, until
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_world import Shown
+from tests.support.forked_services import python
 from tests.support.service_process import Service, ask, bash
 
 FAKES = Path(__file__).parents[1] / "fakes"
@@ -221,8 +221,8 @@ def settings_for_paths(folder: Path, **more: Any) -> dict[str, Any]:
     skill.mkdir(parents=True, exist_ok=True)
     (skill / "SKILL.md").write_text(SKILL)
     server = {
-        "command": sys.executable,
-        "args": [str(FAKES / "mcp_old.py")],
+        "command": python()[0],
+        "args": [*python()[1:], str(FAKES / "mcp_old.py")],
         "env": {"NOTES": str(folder / "notes")},
     }
     return {

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import os
 import random
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.fakes.model import FakeModel, words
 from tests.fakes.server import until
+from tests.support.forked_services import PYTHON, ROOT, fork_on
 
 CONVERSATIONS, TURNS, KILLS = 4, 3, 6
 
@@ -30,24 +30,26 @@ class Worker:
     """The process under test, restarted after each kill."""
 
     def __init__(self, folder: Path, url: str, turns: list[tuple[str, str, str]]) -> None:
-        self.command = [sys.executable, "-m", "tests.support.agent_worker", str(folder), url, json.dumps(turns)]
+        self.words = [PYTHON, "-m", "tests.support.agent_worker", str(folder), url, json.dumps(turns)]
         self.answers: dict[str, str] = {}
 
     async def start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(*self.command, stdout=asyncio.subprocess.PIPE)
-        assert self.process.stdout
-        assert await self.process.stdout.readline() == b"ready\n"
+        reading, writing = os.pipe()
+        with Path(os.devnull).open("rb") as nothing, os.fdopen(writing, "wb") as out:
+            self.process = await fork_on((nothing.fileno(), out.fileno(), 2), self.words, ROOT, os.environ)
+        self.out = asyncio.StreamReader()
+        connect = asyncio.get_running_loop().connect_read_pipe
+        await connect(lambda: asyncio.StreamReaderProtocol(self.out), os.fdopen(reading, "rb"))
+        assert await self.out.readline() == b"ready\n"
         self.reader = asyncio.create_task(self._read(), name="worker's answers")
 
     async def _read(self) -> None:
-        assert self.process.stdout
-        while line := await self.process.stdout.readline():
+        while line := await self.out.readline():
             key, text = json.loads(line)
             assert self.answers.setdefault(key, text) == text
 
     async def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):  # it may have done all its work
-            self.process.kill()
+        self.process.kill()
         await self.process.wait()
         await self.reader
 

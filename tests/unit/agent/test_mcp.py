@@ -39,6 +39,7 @@ from tests.fakes.server import until
 from tests.support.agent_tools import tool_with
 from tests.support.current_config import SERVICES, agent_settings
 from tests.support.engines import need_bubblewrap
+from tests.support.forked_services import python
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, view
 from tests.unit.agent.test_resume import call, end, script
@@ -58,8 +59,9 @@ def server(tmp_path: Path) -> Settings:
     def make(kind: str, name: str = "", many: int = 0, **more: Any) -> McpServerSettings:
         env = {"NOTES": str(tmp_path / "notes"), "MANY": str(many)} | more.pop("env", {})
         more = {"start_seconds": 60, "wait_seconds": 60} | more  # on a busy machine a start takes seconds
+        command, *words = [sys.executable] if "sandbox" in more else python()
         return McpServerSettings(
-            name or kind, command=sys.executable, args=(str(FAKES / f"mcp_{kind}.py"),), env=env, **more
+            name or kind, command=command, args=(*words, str(FAKES / f"mcp_{kind}.py")), env=env, **more
         )
 
     return make

@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import os
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -24,6 +23,7 @@ from agent.mcp.connection import McpCallLost, McpConnection, McpRefused
 from agent.mcp.settings import McpServerSettings
 from tests.fakes.mcp_http import McpHttpServer
 from tests.fakes.server import until
+from tests.support.forked_services import python
 
 pytestmark = pytest.mark.slow
 FAKES = Path(__file__).parents[2] / "fakes"
@@ -94,7 +94,9 @@ async def innocent(connect: Connect) -> McpConnection:
 
 
 async def _started(connect: Connect, kind: str) -> McpConnection:
-    settings = McpServerSettings(kind, command=sys.executable, args=(str(FAKES / f"mcp_{kind}.py"),), start_seconds=60)
+    command, *words = python()
+    program = str(FAKES / f"mcp_{kind}.py")
+    settings = McpServerSettings(kind, command=command, args=(*words, program), start_seconds=60)
     connection = connect(settings)
     await connection.refresh()
     return connection

@@ -29,6 +29,7 @@ from bot.service.skill_library import open_library
 from bot.service.tool_names import check_tool_names
 from bot.storage.database import Database
 from tests.support.bad_configurations import GOOD, SEPARATOR, BadConfiguration, as_written, name_of, read_table
+from tests.support.forked_services import program
 
 ROOT = Path(__file__).parents[3]
 ENTRIES = read_table()
@@ -114,7 +115,7 @@ def test_the_program_itself_ends_with_the_code_of_a_faulty_configuration(tmp_pat
     written(tmp_path, text)
     for command in ("check", "run"):
         done = subprocess.run(
-            [sys.executable, "-m", "bot", command],
+            [*program(), command],
             cwd=tmp_path,
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
             input="hello\n",

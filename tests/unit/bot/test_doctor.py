@@ -39,7 +39,7 @@ from sandbox.network.rules import NetworkRules
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.support.engines import bubblewrap_problem
-from tests.support.forked_services import run_forked
+from tests.support.forked_services import program, run_forked
 
 KEY = "sk-for-tests-0123456789abcdef"
 FILES_ONLY = SandboxConfig(provider="none")
@@ -257,7 +257,7 @@ async def test_a_server_is_asked_for_its_model_when_none_is_named() -> None:
 def test_the_command_prints_findings_and_sets_the_exit_code(tmp_path: Path, text: str, code: int) -> None:
     (tmp_path / "config.yaml").write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "bot", "check"],
+        [*program(), "check"],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
@@ -275,7 +275,7 @@ def test_the_command_prints_findings_and_sets_the_exit_code(tmp_path: Path, text
 def fawn(folder: Path, *words: str, stdin: str | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run a command without a terminal in `folder`."""
     return subprocess.run(
-        [sys.executable, "-m", "bot", *words],
+        [*program(), *words],
         cwd=folder,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[3]), **environ},
         **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +16,7 @@ from bot.storage.database import Database, Execute
 from bot.storage.jobs import INTERRUPTED, BackgroundJob, count_jobs, enqueue_job, release_stale_jobs
 from bot.storage.migrate import migrate_database
 from tests.fakes.server import until
+from tests.support.forked_services import PYTHON, ROOT, fork
 from tests.support.rehearsed_database import rehearsed_database, stored_rows
 
 NOON = 1_800_000_000.0
@@ -243,8 +244,8 @@ async def test_killed_in_the_middle_of_a_job_it_runs_again_and_its_effect_happen
         return (folder / "begun").read_text().split() if (folder / "begun").exists() else []
 
     for attempt in (1, 2, 3):
-        command = (sys.executable, "-m", "tests.support.job_process", str(folder))
-        process = await asyncio.create_subprocess_exec(*command)
+        words = [PYTHON, "-m", "tests.support.job_process", str(folder)]
+        process = await fork(words, ROOT, os.environ, folder / "log")
         await until(lambda: len(begun()) == attempt, what="the start of the job")  # noqa: B023 — at once
         if attempt == 3:
             (folder / "go").touch()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import closing
@@ -16,6 +15,7 @@ from alembic.script import ScriptDirectory
 
 from agent.checkpointer import CREATE_TABLES_SQL
 from bot.storage import migrate
+from tests.support.forked_services import python
 from tests.support.schema_file import render_schema
 
 
@@ -106,7 +106,7 @@ def test_a_migration_killed_at_any_step_is_completed_by_the_next_start() -> None
     """Killed before every statement and every file operation, in a real process."""
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # what a kill leaves is the same on a disk, but slower
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        program = [sys.executable, "-m", "tests.support.killed_migration", folder]
+        program = [*python(), "-m", "tests.support.killed_migration", folder]
         done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout) > 30, "places to die"

@@ -6,7 +6,6 @@ import asyncio
 import os
 import pty
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from bot.cli.progress import describe_progress, shown
 from bot.config.schema import Config
 from bot.storage.progress import CopyProgress, Part
 from tests.support.filled_store import fill
+from tests.support.forked_services import program
 from tests.unit.bot.test_engine_change import config, file_of, written
 
 __all__ = ["config"]
@@ -42,7 +42,7 @@ def reading(master: int) -> Iterator[list[bytes]]:
 
 def run(*words: str, terminal: bool) -> tuple[int, str, str]:
     """Run `fawn` with stdout in a pipe and stderr on a terminal or in a pipe; return its code and both."""
-    command = [sys.executable, "-m", "bot", *words]
+    command = [*program(), *words]
     if not terminal:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr

@@ -37,6 +37,7 @@ from channels.shared.relay_client import Delivery, RelayClient
 from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import Payload, headers_of
 from tests.fakes.server import until
+from tests.support.forked_services import python
 from tests.support.ports import free_port
 from tests.unit.bot.test_hook_endpoint import SIGNATURES, TOKEN
 
@@ -400,7 +401,7 @@ async def test_no_kill_at_any_step_loses_or_doubles_a_delivery(tmp_path: Path, s
                 await asyncio.sleep(0.02)
 
     sender, receiver = asyncio.create_task(send()), asyncio.create_task(fetch())
-    command = [sys.executable, "-m", "tests.support.killed_relay", str(folder), str(port), KEY, TOKEN]
+    command = [*python(), "-m", "tests.support.killed_relay", str(folder), str(port), KEY, TOKEN]
     try:
         for step in range(1, KILLS + 1):
             process = await asyncio.create_subprocess_exec(*command, str(step))

@@ -27,6 +27,7 @@ from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import make_folders
 from sandbox.disk.sealing import NO_SEAL
 from sandbox.disk.unpacking import UnpackRefused, unpack_backup
+from tests.support.forked_services import program, python
 
 KILLS = 20
 
@@ -297,7 +298,7 @@ async def test_a_restore_that_is_killed_leaves_nothing_half(archive: Path, tmp_p
 
     def kill(step: int, data: Path) -> int:
         words = (str(step), str(archive), str(data), str(tmp_path / "skills"))
-        return subprocess.run([sys.executable, "-m", "tests.support.killed_restore", *words], check=False).returncode
+        return subprocess.run([*python(), "-m", "tests.support.killed_restore", *words], check=False).returncode
 
     last = 32
     (tmp_path / "32").mkdir()
@@ -331,7 +332,7 @@ def assert_whole_or_cleaning(data: Path) -> None:
 
 
 def fawn(*words: str, config: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bot", *words, "--config", str(config)]
+    command = [*program(), *words, "--config", str(config)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import datetime
@@ -46,6 +45,7 @@ from bot.storage.usage import Payer, PricedCall, record_calls
 from catalogue import use_language
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS
+from tests.support.forked_services import python
 from tests.support.rehearsed_database import rehearsed_database
 from tests.support.schedule_rows import HOME, add_schedule, find
 
@@ -375,7 +375,7 @@ async def test_two_processes_fire_each_time_once(bench: Bench, tmp_path: Path) -
     for _ in range(5):
         await bench.add(expression="* * * * *", missed="all")
     pipe = asyncio.subprocess.PIPE
-    command = [sys.executable, "-m", "tests.support.schedule_process", str(tmp_path), str(NOON), str(steps)]
+    command = [*python(), "-m", "tests.support.schedule_process", str(tmp_path), str(NOON), str(steps)]
     both = [await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe) for _ in range(2)]
     for process in both:
         assert process.stdout

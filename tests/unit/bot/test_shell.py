@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from bot.cli.completion import completion_script, manual_page
 from bot.cli.program import command_line_parser
+from tests.support.forked_services import program
 
 ROOT = Path(__file__).parents[3]
 COMPLETE = """
@@ -42,7 +42,7 @@ def test_every_shell_completes_files() -> None:
 
 
 def test_the_manual_page_describes_every_command_and_option() -> None:
-    words = [sys.executable, "-m", "bot", "completion", "man"]  # the program sets the umask of its process
+    words = [*program(), "completion", "man"]  # the program sets the umask of its process
     page = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert page == manual_page(command_line_parser())
     for line in (".SS fawn backup FILE", ".SS fawn sandbox (build)", ".B \\-\\-config FILE", ".SH EXIT STATUS"):

@@ -29,11 +29,18 @@ async def model() -> AsyncIterator[FakeModel]:
 
 
 @pytest.fixture
-async def start(tmp_path: Path, telegram: FakeTelegram, model: FakeModel) -> AsyncIterator[Start]:
-    """`await start(section={…})` returns a running service; the end of the test kills it."""
+async def start(
+    request: pytest.FixtureRequest, tmp_path: Path, telegram: FakeTelegram, model: FakeModel
+) -> AsyncIterator[Start]:
+    """`await start(section={…})` returns a running service; the end of the test kills it.
+
+    It has a sandbox in a test with the fixture `bubblewrap`.
+    """
     services: list[Service] = []
 
     async def begin(**settings: Any) -> Service:
+        if "bubblewrap" in request.fixturenames:
+            settings = {"sandbox": {}, **settings}
         service = Service(tmp_path, telegram, model, settings)
         services.append(service)
         await service.start()

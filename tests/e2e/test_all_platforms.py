@@ -30,7 +30,7 @@ from tests.support.service_process import ask, bash
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[AllPlatforms]:
-    async with AllPlatforms.open(tmp_path, limits={"attempts": 50, "flood_messages": 1000}) as made:
+    async with AllPlatforms.open(tmp_path, sandbox={}, limits={"attempts": 50, "flood_messages": 1000}) as made:
         yield made
 
 
@@ -389,7 +389,7 @@ async def test_a_deletion_that_is_told_after_another_message_took_its_place_stop
 
 async def test_every_platform_refuses_files_of_other_kinds_in_words(tmp_path: Path) -> None:
     uploads = {"kinds": ["table"], "max_mb": 1}
-    async with AllPlatforms.open(tmp_path, sandbox={"provider": "none"}, uploads=uploads) as service:
+    async with AllPlatforms.open(tmp_path, uploads=uploads) as service:
         for rig in service.rigs.values():
             rig.send_file("run.sh", b"rm")
         for platform in service.rigs:
@@ -399,7 +399,7 @@ async def test_every_platform_refuses_files_of_other_kinds_in_words(tmp_path: Pa
 
 
 async def test_the_service_connects_to_nothing_that_its_list_of_destinations_lacks(tmp_path: Path) -> None:
-    async with AllPlatforms.open(tmp_path, sandbox={"provider": "none"}) as service:
+    async with AllPlatforms.open(tmp_path) as service:
         for name, rig in service.rigs.items():
             rig.mutter(ask(text=f"here on {name}"))
         for name in service.rigs:

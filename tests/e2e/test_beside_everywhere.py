@@ -15,7 +15,7 @@ COMMAND = "for n in 1 2; do echo $n >> /mnt/user-data/outputs/[n].csv; done"
 
 
 async def test_every_post_beside_a_thread_says_what_it_is(tmp_path: Path, name: str) -> None:
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         rig = talk.service.rigs[name]
         talk.say(delegate("market", ask(steps=[question("Which market?", "Asia", "Europe")], text="It is large")))
         asked = await talk.shows("Which market?")
@@ -46,7 +46,7 @@ async def test_every_post_beside_a_thread_says_what_it_is(tmp_path: Path, name: 
 
 
 async def test_a_waiting_task_is_cancelled_on_every_platform(tmp_path: Path, name: str) -> None:
-    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["write_file"]}) as talk:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["write_file"]}, sandbox={}) as talk:
         write = tool("write_file", path="/mnt/user-data/workspace/x", content="x")
         talk.say(delegate("market", ask(steps=[calls(write)], text="wrote it")))
         asked = await talk.shows("May I run")
@@ -64,7 +64,7 @@ async def test_a_waiting_task_is_cancelled_on_every_platform(tmp_path: Path, nam
 
 
 async def test_a_task_that_was_begun_before_a_kill_is_not_begun_again(tmp_path: Path, name: str) -> None:
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         talk.say(delegate("market", ask(text="The market is large", delay_ms=1500)))
         await talk.shows("delegated")
         await talk.service.kill()

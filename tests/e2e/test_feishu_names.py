@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("bubblewrap")
 async def test_a_person_is_called_by_name_or_a_colleague_and_never_by_an_opaque_id(
     tmp_path: Path, may_read: bool
 ) -> None:
-    async with ThreadTalk.open(tmp_path, "feishu", permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, "feishu", permissions={"ask": ["bash"]}, sandbox={}) as talk:
         rig = talk.service.rigs["feishu"]
         assert isinstance(rig, FeishuRig)
         if not may_read:

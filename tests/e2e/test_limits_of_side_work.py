@@ -46,7 +46,7 @@ def work(kind: str, prompt: str, **more: object) -> dict[str, object]:
 async def test_a_background_agent_keeps_its_kind_and_the_limits_of_its_caller(tmp_path: Path, name: str) -> None:
     """Model, prompt, schema, time and tools of the kind; never a tool that its caller has not. `after` is refused."""
     url = {"use": "langchain_openai:ChatOpenAI", "api_key": "$OPENAI_API_KEY"}
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         base = f"{talk.model.base_url}/v1"
         models = [{"name": each, "model": each, "base_url": base, **url} for each in ("main", "small")]
         kinds = {"kinds": [{**AUDITOR, "output_schema": SCHEMA}, SLOW]}
@@ -79,7 +79,7 @@ async def test_sub_agents_read_memory_and_leave_nothing_behind_unless_their_kind
 ) -> None:
     """Neither memories nor schedules nor proposed skills, of those in the turn and in the background alike."""
     memory = {"enabled": True, "wait_seconds": 3600}
-    async with ThreadTalk.open(tmp_path, name, memory=memory, subagents={"kinds": [SCRIBE]}) as talk:
+    async with ThreadTalk.open(tmp_path, name, memory=memory, subagents={"kinds": [SCRIBE]}, sandbox={}) as talk:
         for number, in_background in enumerate((False, True), 1):
             prompt = "I like tea " + ask(steps=[calls(SAVE, YEARLY)], text=f"tried {number}")
             talk.say(delegate("write", prompt, background=in_background, text=f"asked {number}"))
@@ -112,7 +112,7 @@ def chain(steps: int) -> str:
 async def test_what_follows_from_one_message_is_bounded_and_a_stop_ends_all_of_it(tmp_path: Path, name: str) -> None:
     """What the agent does after commands, in generations; then a command with what is to follow, and an agent."""
     limits = {"attempts": 50, "flood_messages": 1000, "follow_ups_per_message": 3}
-    async with ThreadTalk.open(tmp_path, name, limits=limits) as talk:
+    async with ThreadTalk.open(tmp_path, name, limits=limits, sandbox={}) as talk:
         talk.say(chain(6))
         await talk.shows("3 to go", seconds=60)
         await talk.service.quiet()
@@ -137,7 +137,7 @@ async def test_what_follows_from_one_message_is_bounded_and_a_stop_ends_all_of_i
 
 
 async def test_people_are_shown_what_they_may_use_and_which_zone_they_mean(tmp_path: Path, name: str) -> None:
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         talk.say("!zone Berlin")
         await talk.shows("Did you mean")
         assert "Europe/Berlin" in await talk.shows("Did you mean")

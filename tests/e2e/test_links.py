@@ -42,7 +42,9 @@ class Person:
 async def test_accounts_are_linked_across_kills_and_answer_what_waits_for_each_other(tmp_path: Path, name: str) -> None:
     """Killed after the code, between both consents, after the link, and after an answer; nobody else gets anywhere."""
     limits = {"attempts": 50, "flood_messages": 1000}
-    async with AllPlatforms.open(tmp_path, (name, NEXT[name]), permissions={"ask": ["bash"]}, limits=limits) as service:
+    async with AllPlatforms.open(
+        tmp_path, (name, NEXT[name]), permissions={"ask": ["bash"]}, limits=limits, sandbox={}
+    ) as service:
         first, second = Person(service, name), Person(service, NEXT[name])
         first.say("!link")
         await first.shows("The code works once")
@@ -86,7 +88,7 @@ async def test_accounts_are_linked_across_kills_and_answer_what_waits_for_each_o
 async def test_slacks_home_shows_and_answers_what_waits_for_a_linked_account(tmp_path: Path) -> None:
     limits = {"attempts": 50, "flood_messages": 1000}
     async with AllPlatforms.open(
-        tmp_path, ("slack", "telegram"), permissions={"ask": ["bash"]}, limits=limits
+        tmp_path, ("slack", "telegram"), permissions={"ask": ["bash"]}, limits=limits, sandbox={}
     ) as service:
         first, second = Person(service, "telegram"), Person(service, "slack")
         assert isinstance(second.rig, SlackRig)

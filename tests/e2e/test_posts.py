@@ -67,7 +67,7 @@ def write(talk: ThreadTalk, *statements: str) -> None:
 @pytest.mark.parametrize("name", EVERYWHERE)
 async def test_what_is_posted_beside_a_thread_survives_a_kill_at_three_moments(tmp_path: Path, name: str) -> None:
     """An agent, a lost command with its file, a schedule, a reminder, and the words of a missed and a paused one."""
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         await propose(talk, 1, what="Count the tickets")
         await propose(talk, 2, kind="reminder", what="Stretch your legs")
         await propose(talk, 3, what="Read the news")
@@ -123,7 +123,7 @@ async def test_what_is_posted_beside_a_thread_survives_a_kill_at_three_moments(t
 @pytest.mark.parametrize("name", EVERYWHERE)
 async def test_what_works_beside_a_thread_is_cancelled_and_posts_nothing_more(tmp_path: Path, name: str) -> None:
     """A background agent, a command, a running schedule by its task and by its deletion, and a reminder; for good."""
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         talk.say(delegate("market", ask(**SLOW)))
         await runs_now(talk, "task:1")
         talk.say("!task 1 cancel")
@@ -163,7 +163,7 @@ async def test_what_works_beside_a_thread_is_cancelled_and_posts_nothing_more(tm
 @pytest.mark.parametrize("name", EVERYWHERE)
 async def test_several_questions_beside_a_thread_survive_kills_and_one_is_cancelled(tmp_path: Path, name: str) -> None:
     """Killed while two ask, while the choice between them is open, and right after it; a later message knows both."""
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         titles = ("market", "money")
         asked = {title: ask(steps=[question(f"Which {title}?")], text=f"the {title} is large") for title in titles}
         work = {"kind": "general-purpose", "background": True}
@@ -200,7 +200,7 @@ async def test_what_the_thread_asks_is_answered_and_closed_and_survives_a_kill_a
     tmp_path: Path, name: str
 ) -> None:
     """A question and an approval: killed before they ask, while they ask, and right after the answer."""
-    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, sandbox={}) as talk:
         for asks, shown, label, done in (
             (question("Which format?", "csv", "pdf"), "Which format?", "csv", "the report is done"),
             (bash("echo deployed"), "echo deployed", "Approve", "it is deployed"),
@@ -238,7 +238,7 @@ async def test_what_the_thread_asks_is_answered_and_closed_and_survives_a_kill_a
 async def test_what_waiting_lists_is_answered_by_button_or_number_after_kills_and_not_once_it_is_closed(
     tmp_path: Path, name: str
 ) -> None:
-    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, sandbox={}) as talk:
         rig = talk.service.rigs[name]
         for number, what in enumerate(("first", "second", "third"), 1):
             deploys = ask(steps=[bash(f"echo {what}")], text=f"the {what} is done")
@@ -274,7 +274,7 @@ async def test_what_others_talk_about_beside_a_question_survives_a_kill_and_is_s
     tmp_path: Path, name: str
 ) -> None:
     """Killed while Eve's turn works, and after its answer; her `/stop` ends her work and leaves Jane's question."""
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         talk.say(ask(steps=[question("Which format?")], text="the report is done"))
         await talk.shows("Which format?")
         await talk.service.quiet()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("bubblewrap")
 
 async def test_a_quoted_question_is_the_one_that_is_answered(tmp_path: Path) -> None:
     """Two background agents ask; the words go to the one whose card is quoted, also after a kill."""
-    async with ThreadTalk.open(tmp_path, "dingtalk") as talk:
+    async with ThreadTalk.open(tmp_path, "dingtalk", sandbox={}) as talk:
         rig = talk.service.rigs["dingtalk"]
         assert isinstance(rig, DingTalkRig)
         titles = ("market", "money")

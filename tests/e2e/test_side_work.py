@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.usefixtures("bubblewrap"), pytest.mark.parametrize("na
 async def test_everything_that_works_beside_a_thread_works_on_every_platform(tmp_path: Path, name: str) -> None:
     """A sub-agent, a background agent that asks, a background command, a schedule, a skill and a memory."""
     write_skill(tmp_path)
-    async with ThreadTalk.open(tmp_path, name, memory={"enabled": True, "wait_seconds": 3600}) as talk:
+    async with ThreadTalk.open(tmp_path, name, memory={"enabled": True, "wait_seconds": 3600}, sandbox={}) as talk:
         talk.say(delegate("count", ask(text="three files"), background=False, text="counted"))
         await talk.shows("counted")
         assert "three files" in text_of(talk.model.requests()[-1].messages[-1])
@@ -58,7 +58,7 @@ async def test_everything_that_works_beside_a_thread_works_on_every_platform(tmp
 
 async def test_what_works_beside_a_thread_survives_a_kill_at_three_moments(tmp_path: Path, name: str) -> None:
     """Killed during its work, while it asks, and right after the answer: each is posted once, and known there."""
-    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, sandbox={}) as talk:
         talk.say(delegate("market", ask(text="The market is large", delay_ms=1500)))
         await talk.shows("delegated")
         await until(
@@ -102,7 +102,7 @@ async def test_what_works_beside_a_thread_survives_a_kill_at_three_moments(tmp_p
 
 async def test_work_beside_a_thread_is_cancelled_and_its_approval_closed(tmp_path: Path, name: str) -> None:
     """An approval of a background agent by button, and one that ends with its task; a schedule that is deleted."""
-    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, sandbox={}) as talk:
         for number, what in enumerate(("first", "second"), 1):
             deploys = ask(steps=[calls(tool("bash", command=f"echo {what}"))], text=f"the {what} is done")
             talk.say(delegate(what, deploys, text=f"delegated the {what}"))

@@ -25,7 +25,7 @@ async def shows(slack: FakeSlack, words: str) -> None:
 
 
 async def test_what_waits_is_shown_and_answered_on_the_home_tab(tmp_path: Path) -> None:
-    async with ThreadTalk.open(tmp_path, "slack", permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, "slack", permissions={"ask": ["bash"]}, sandbox={}) as talk:
         slack = server_of(talk)
         slack.open_home()
         await shows(slack, "Nothing waits for you")
@@ -52,7 +52,7 @@ async def test_what_waits_is_shown_and_answered_on_the_home_tab(tmp_path: Path) 
 
 
 async def test_a_call_that_the_page_does_not_show_whole_is_not_approved_there(tmp_path: Path) -> None:
-    async with ThreadTalk.open(tmp_path, "slack", permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, "slack", permissions={"ask": ["bash"]}, sandbox={}) as talk:
         slack = server_of(talk)
         talk.say(ask(steps=[calls(tool("bash", command="echo " + "x" * 3000))], text="done"))
         await talk.shows("The call continues")
@@ -62,7 +62,7 @@ async def test_a_call_that_the_page_does_not_show_whole_is_not_approved_there(tm
 
 
 async def test_a_stranger_sees_how_to_be_let_in_and_nothing_else(tmp_path: Path) -> None:
-    async with ThreadTalk.open(tmp_path, "slack", permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, "slack", permissions={"ask": ["bash"]}, sandbox={}) as talk:
         slack = server_of(talk)
         talk.say(ask(steps=[calls(tool("bash", command="echo first"))], text="done"))
         await talk.shows("echo first")

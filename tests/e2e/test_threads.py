@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("bubblewrap")
 @pytest.mark.parametrize("name", EVERYWHERE)
 async def test_the_thread_knows_what_was_posted_in_it_once_and_after_a_kill(tmp_path: Path, name: str) -> None:
     """A background agent, a background command, a reminder and a schedule, then plain questions."""
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         talk.say(delegate("market", ask(text="The market is large", delay_ms=300)))
         await talk.shows("The market is large")
         talk.say(ask(steps=[calls(tool("bash", command="echo three errors; exit 3", background=True))], text="started"))
@@ -52,7 +52,7 @@ async def test_the_thread_knows_what_was_posted_in_it_once_and_after_a_kill(tmp_
 
 @pytest.mark.parametrize("name", EVERYWHERE)
 async def test_text_in_the_thread_answers_the_only_question_that_is_open(tmp_path: Path, name: str) -> None:
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         talk.say(delegate("market", ask(steps=[question("Which market do you mean?")], text="Asia is large")))
         shown = await talk.shows("Which market do you mean?")
         assert "Task 1" in shown
@@ -68,7 +68,7 @@ async def test_text_in_the_thread_answers_the_only_question_that_is_open(tmp_pat
 async def test_text_that_fits_two_questions_is_asked_about_and_a_task_is_answered_by_name(
     tmp_path: Path, name: str
 ) -> None:
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         titles = ("market", "money")
         asked = {title: ask(steps=[question(f"Which {title}?")], text=f"the {title} is large") for title in titles}
         work = {"kind": "general-purpose", "background": True}
@@ -94,7 +94,7 @@ async def test_text_that_fits_two_questions_is_asked_about_and_a_task_is_answere
 @pytest.mark.parametrize("name", PLATFORMS)
 async def test_the_words_of_others_are_worked_on_while_one_person_is_asked(tmp_path: Path, name: str) -> None:
     """Eve's words answer nothing of Jane's; her `/new` and `/stop` end nothing of it. Jane's own words do answer."""
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         talk.say(ask(steps=[question("Which format?")], text="the report is done"))
         await talk.shows("Which format?")
         await talk.service.quiet()
@@ -114,7 +114,7 @@ async def test_the_words_of_others_are_worked_on_while_one_person_is_asked(tmp_p
 
 @pytest.mark.parametrize("name", PLATFORMS)
 async def test_one_persons_approval_is_ended_by_nobody_else(tmp_path: Path, name: str) -> None:
-    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, sandbox={}) as talk:
         talk.say(ask(steps=[calls(tool("bash", command="echo deployed"))], text="it is done"))
         await talk.shows("echo deployed")
         await talk.service.quiet()
@@ -138,7 +138,7 @@ async def test_what_a_person_writes_while_their_approval_is_open_is_kept_and_rea
 ) -> None:
     """It is neither the answer nor refused, also across a kill; `/new` takes it into the new conversation."""
     patient = {"attempts": 50, "flood_messages": 1000, "flood_seconds": 600}  # the answer waits for no look
-    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, limits=patient) as talk:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, limits=patient, sandbox={}) as talk:
         talk.say(ask(steps=[calls(tool("bash", command="echo deployed"))], text="it is done"))
         await talk.shows("echo deployed")
         await talk.service.quiet()
@@ -171,7 +171,7 @@ async def test_what_a_person_writes_while_their_approval_is_open_is_kept_and_rea
 @pytest.mark.parametrize("name", PLATFORMS)
 async def test_the_buttons_of_what_is_settled_disappear_and_its_message_says_so(tmp_path: Path, name: str) -> None:
     """Answered by words, closed by `/stop`, closed with a cancelled task, and closed right before a kill."""
-    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, sandbox={}) as talk:
         talk.say(ask(steps=[question("Which format?", "csv", "pdf")], text="the report is done"))
         await talk.shows("Which format?")
         await until(lambda: "pdf" in talk.offers(), what="the buttons")
@@ -219,7 +219,7 @@ async def test_the_buttons_of_what_is_settled_disappear_and_its_message_says_so(
 async def test_the_buttons_of_a_question_that_nobody_answers_in_time_disappear(tmp_path: Path, name: str) -> None:
     """A question and an approval; the process is dead while their time ends."""
     soon = {"question_hours": 0.001, "approval_hours": 0.001, "attempts": 50, "flood_messages": 1000}
-    async with ThreadTalk.open(tmp_path, name, limits=soon, permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, name, limits=soon, permissions={"ask": ["bash"]}, sandbox={}) as talk:
         talk.say(ask(steps=[question("Which format?", "csv", "pdf")], text="it goes on alone"))
         await talk.shows("Which format?")
         await talk.shows("it goes on alone")
@@ -240,7 +240,7 @@ async def test_the_buttons_of_a_question_that_nobody_answers_in_time_disappear(t
 @pytest.mark.parametrize("name", PLATFORMS)
 async def test_a_question_that_another_chat_is_asked_is_settled_in_both(tmp_path: Path, name: str) -> None:
     """Answered in the other chat, and closed where it came from; the same after a kill."""
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         rig = talk.service.rigs[name]
         entry = {"calls": ["bash"], "roles": ["member"], "requester": True, "chat": str(rig.thread().without_topic)}
         limits = {"attempts": 50, "flood_messages": 1000}

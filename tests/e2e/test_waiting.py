@@ -51,7 +51,7 @@ def run(command: str, text: str) -> str:
 
 async def test_an_approval_is_given_from_the_direct_chat_and_survives_a_kill(tmp_path: Path, name: str) -> None:
     """Its own chat says who gave it; a number never hits another call; a group is told nothing."""
-    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, sandbox={}) as talk:
         direct = Direct(talk)
         direct.say("!waiting")
         await direct.shows("Nothing waits for you")
@@ -88,7 +88,7 @@ async def test_an_approval_is_given_from_the_direct_chat_and_survives_a_kill(tmp
 
 
 async def test_questions_and_proposals_are_answered_from_the_direct_chat(tmp_path: Path, name: str) -> None:
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         direct = Direct(talk)
         yearly = tool("schedule", action="create", what="Read the news", cron="0 4 1 1 *", time_zone="UTC")
         talk.say(ask(steps=[calls(yearly)], text="proposed"))
@@ -111,7 +111,7 @@ async def test_what_waits_is_handed_over_by_buttons_and_answered_after_a_kill_un
     tmp_path: Path, name: str
 ) -> None:
     """The deputy approves once and never for later; before the hand-over and after its end they approve nothing."""
-    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, sandbox={}) as talk:
         direct = Direct(talk)
         direct.say("!waiting")
         await direct.shows("Nothing waits for you")
@@ -165,7 +165,7 @@ async def test_an_operator_lets_a_stranger_in_and_accepts_a_skill_from_the_list_
     tmp_path: Path, name: str
 ) -> None:
     """By buttons, after a kill. The stranger's code is stored while the service is dead, as if they had written."""
-    async with ThreadTalk.open(tmp_path, name) as talk:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         direct = Direct(talk)
         direct.say(ask(text="good evening"))
         await direct.shows("good evening")

@@ -102,7 +102,7 @@ async def test_an_answer_beyond_the_budget_waits_for_the_person_over_a_restart(t
 
 @pytest.mark.usefixtures("bubblewrap")
 async def test_each_message_is_answered_once_through_kills(tmp_path: Path) -> None:
-    async with AllPlatforms.open(tmp_path, "wechat") as service:
+    async with AllPlatforms.open(tmp_path, "wechat", sandbox={}) as service:
         figures = await KillRun(service, Plan(kills=3, life=(1.0, 3.0), unborn=0, talkers=1, gateway=0.5)).run()
         assert not figures.faults, f"{figures}\n" + "\n".join(figures.faults)
         assert figures.answered, "how many there was time for depends on the machine"

@@ -49,7 +49,7 @@ async def test_an_answer_whose_end_was_shown_right_before_a_kill_is_shown_once(t
 
 @pytest.mark.usefixtures("bubblewrap")
 async def test_an_approval_is_pressed_after_a_kill_and_the_file_comes(tmp_path: Path) -> None:
-    async with ThreadTalk.open(tmp_path, "wecom", permissions={"ask": ["bash"]}) as talk:
+    async with ThreadTalk.open(tmp_path, "wecom", permissions={"ask": ["bash"]}, sandbox={}) as talk:
         talk.say(
             ask(steps=[calls(tool("bash", command="echo a,b,c > /mnt/user-data/outputs/报告.csv"))], text="written")
         )

@@ -134,7 +134,7 @@ def dead(service: AllPlatforms) -> int:
 
 @pytest.mark.usefixtures("bubblewrap")
 async def test_buttons_lists_files_and_read_marks_over_kills(tmp_path: Path) -> None:
-    async with AllPlatforms.open(tmp_path, "whatsapp") as service:
+    async with AllPlatforms.open(tmp_path, "whatsapp", sandbox={}) as service:
         server = server_of(service)
         server.send(ask(steps=[{"calls": [question("Which format?", "csv", "xlsx")]}], text="as you like"))
         await service.shows("whatsapp", "Which format?")
@@ -164,7 +164,7 @@ async def test_buttons_lists_files_and_read_marks_over_kills(tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("bubblewrap")
 async def test_each_message_is_answered_once_through_kills(tmp_path: Path) -> None:
-    async with AllPlatforms.open(tmp_path, "whatsapp") as service:
+    async with AllPlatforms.open(tmp_path, "whatsapp", sandbox={}) as service:
         figures = await KillRun(service, Plan(kills=3, life=(1.0, 3.0), unborn=0, talkers=1, gateway=0.5)).run()
         assert not figures.faults, f"{figures}\n" + "\n".join(figures.faults)
         assert figures.answered, "how many there was time for depends on the machine"

@@ -28,7 +28,8 @@ class Service:
     """`fawn run` in its own folder, with one Telegram channel. `settings` are merged into the configuration by
     section. `forked` starts it from the fork server, which saves loading it.
 
-    A chat is not paced, because most tests would only wait for it; `PACED` are the defaults.
+    A chat is not paced, because most tests would only wait for it; `PACED` are the defaults. There is no sandbox unless
+    `settings` has that section, also an empty one: then it is bubblewrap, if installed.
     """
 
     forked = True
@@ -57,7 +58,7 @@ class Service:
                     "api_key": "$OPENAI_API_KEY",
                 }
             ],
-            "sandbox": {"image": "not-there"},  # bubblewrap if installed, whatever images this machine has
+            "sandbox": {"image": "not-there"} if "sandbox" in settings else {"provider": "none"},
             "memory": {"enabled": False},  # its extraction would be further model calls
             "channels": self.channels(),
         }

@@ -122,6 +122,10 @@ class Synapse:
             "presence: {enabled: false}",
             "max_upload_size: 20M",
             "bcrypt_rounds: 4",
+            "user_directory: {enabled: false}",
+            "stats: {enabled: false}",
+            "push: {enabled: false}",
+            "enable_room_list_search: false",
         ]
         (self.folder / "hs.yaml").write_text("\n".join(lines) + "\n")
 

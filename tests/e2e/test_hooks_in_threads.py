@@ -12,7 +12,7 @@ from tests.fakes import hook_payloads
 from tests.fakes.model import Answer
 from tests.fakes.model_script import text_of
 from tests.fakes.server import Json
-from tests.support.thread_talk import PLATFORMS, TOPIC, ThreadTalk
+from tests.support.thread_talk import TOPIC, ThreadTalk
 from tests.unit.bot.test_hook_endpoint import SIGNATURES
 
 LISTENER: dict[str, Any] = {"http": {"listen": "127.0.0.1:0"}, "sandbox": {"provider": "none"}}
@@ -24,7 +24,7 @@ def look_at_reports(body: Json) -> Answer | None:
     return Answer("Hosts db-7 and db-9 are slow.") if "[This request comes from a hook" in said else None
 
 
-@pytest.mark.parametrize("name", PLATFORMS)
+@pytest.mark.parametrize("name", ["slack", "feishu"])
 async def test_the_thread_knows_what_a_hook_posted_in_it_once_and_after_a_kill(tmp_path: Path, name: str) -> None:
     async with ThreadTalk.open(tmp_path, name, **LISTENER) as talk:
         service = talk.service

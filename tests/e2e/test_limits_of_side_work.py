@@ -12,9 +12,9 @@ from tests.fakes.model import Request
 from tests.fakes.model_script import text_of
 from tests.fakes.server import until
 from tests.support.service_process import ask, bash
-from tests.support.thread_talk import EVERYWHERE, ThreadTalk, calls, delegate, tool
+from tests.support.thread_talk import ThreadTalk, calls, delegate, tool
 
-pytestmark = [pytest.mark.usefixtures("bubblewrap"), pytest.mark.parametrize("name", EVERYWHERE)]
+pytestmark = [pytest.mark.usefixtures("bubblewrap"), pytest.mark.parametrize("name", ["feishu", "console"])]
 READER = {"name": "reader", "tools": ["read_file", "ls", "task"], "prompt": "You read."}
 SCHEMA = {"type": "object", "required": ["n"]}
 AUDITOR = {"name": "auditor", "model": "small", "prompt": "You audit.", "tools": ["read_file", "ls", "bash"]}

@@ -38,7 +38,7 @@ class Person:
         self.rig.press(label)
 
 
-@pytest.mark.parametrize("name", PLATFORMS)
+@pytest.mark.parametrize("name", ["slack", "feishu"])
 async def test_accounts_are_linked_across_kills_and_answer_what_waits_for_each_other(tmp_path: Path, name: str) -> None:
     """Killed after the code, between both consents, after the link, and after an answer; nobody else gets anywhere."""
     limits = {"attempts": 50, "flood_messages": 1000}

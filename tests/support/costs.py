@@ -2,6 +2,7 @@
 
     python -m tests.support.costs -n 5          # pytest with these options; then CPU seconds and wall of the whole run
     make costs                                  # run all tests and write `costs.txt`
+    FAWN_TEST_LONG=1 make suite long            # all that .ci/run does with them
 
 `costs.txt` has the tests that cost much: CPU seconds, seconds of wall, and the name of a test, or of a function whose
 rows cost that much on average. A test of LONG CPU seconds is marked `long`, one that costs more than a moment `slow`.
@@ -36,6 +37,7 @@ SLOW_WALL = 0.4  # seconds
 KEPT = 1.0, 4.0  # a single row of a function is on the list from these CPU seconds, or seconds of wall
 DEAREST = 10
 WRITE = "FAWN_TEST_COSTS"  # write the list at the end of the run
+THOROUGH = bool(os.environ.get("FAWN_TEST_LONG"))  # kill at every step, and attack for a minute: .ci/run
 BEGUN = pytest.StashKey[tuple[float, float]]()
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 END_SECONDS = 30.0  # for what the run has left to end

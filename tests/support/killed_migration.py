@@ -1,4 +1,4 @@
-"""Migrate a database of an earlier version and kill the process before every step in turn: `python -m
+"""Migrate a database of an earlier version and kill the process before every step in turn, or every sixth one: `python -m
 tests.support.killed_migration FOLDER`. After each kill, an undisturbed start follows.
 
 A step is a call that changes something: a statement, a commit, a renamed file. A profiler counts them. Each attempt is
@@ -22,6 +22,7 @@ from typing import Any
 
 from agent.checkpointer import CREATE_TABLES_SQL
 from bot.storage import migrate
+from tests.support.costs import THOROUGH
 
 STEPS = {"execute", "commit", "backup", "replace", "mkdir", "rmdir", "unlink", "fsync"}
 ROWS = 20
@@ -35,7 +36,7 @@ def main(folder: Path) -> int:
     first = folder / "first"
     first.mkdir()
     _make(first)
-    for step in count(1):
+    for step in count(1, 1 if THOROUGH else 6):
         data = folder / "data"
         shutil.copytree(first, data)
         if _end(data, step) == 0:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, Literal, Self
 
 import orjson
-from aiohttp import web
+from aiohttp import BodyPartReader, web
 
 from contracts.recording import until as until
 
@@ -216,6 +216,37 @@ class LocalServer:
         except (TypeError, ValueError, KeyError, TimeoutError) as error:
             return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=400)
         return web.Response(body=dumps(result), content_type="application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of a form; those with a file name, or of another type than text, are files."""
+
+    texts: dict[str, str]
+    files: dict[str, tuple[str, bytes]]  # their names ("": none) and content
+    types: dict[str, str]  # of the files
+
+
+async def read_form(request: web.Request) -> Form:
+    """Read a form. Raises web.HTTPRequestEntityTooLarge.
+
+    `request.post()` leaves the files of a multipart form open where the sender is cut off.
+    """
+    form = Form({}, {}, {})
+    if request.content_type != "multipart/form-data":
+        form.texts.update({name: str(value) for name, value in (await request.post()).items()})
+        return form
+    parts = await request.multipart()
+    while part := await parts.next():
+        assert isinstance(part, BodyPartReader)
+        assert part.name
+        kind = part.headers.get("Content-Type", "")
+        if part.filename or (kind and not kind.startswith("text/")):
+            form.files[part.name] = part.filename or "", bytes(await part.read(decode=True))
+            form.types[part.name] = kind
+        else:
+            form.texts[part.name] = await part.text()
+    return form
 
 
 def cut(request: web.Request) -> web.StreamResponse:

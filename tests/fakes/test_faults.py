@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 import time
 from collections.abc import AsyncIterator
@@ -182,6 +183,19 @@ async def test_a_group_allows_twenty_calls_a_minute_and_the_bot_thirty_a_second(
         telegram.chat(chat)
     overall = await asyncio.gather(*(client("sendMessage", chat_id=chat, text="x") for chat in range(100, 200)))
     assert [status for status, _ in overall].count(429) > 40
+
+
+async def test_an_upload_that_is_cut_off_leaves_no_file_open() -> None:
+    """One that is garbage fails this test by its ResourceWarning."""
+    async with FakeTelegram() as telegram:
+        _reader, writer = await asyncio.open_connection("127.0.0.1", telegram.port)
+        head = f"POST /bot{TOKEN}/sendDocument HTTP/1.1\r\nHost: t\r\nContent-Length: {60 << 20}\r\n"
+        part = 'Content-Disposition: form-data; name="document"; filename="a"'
+        writer.write(f"{head}Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n{part}\r\n\r\n".encode())
+        writer.write(bytes(32 << 20))
+        await writer.drain()  # the server has most of it
+        writer.transport.abort()
+    gc.collect()
 
 
 async def test_a_call_may_be_json_form_multipart_or_query(

@@ -409,8 +409,7 @@ def make_certificates(folder: Path) -> None:
 
 
 async def test_only_a_certificate_of_the_named_authority_and_host_is_taken(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     need_postgres()
     server = PostgresServer(SETTINGS)
     try:

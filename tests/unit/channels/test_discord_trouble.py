@@ -32,6 +32,7 @@ from tests.fakes.discord import BOT, CHANNEL, GUILD, MAX, TOKEN, FakeDiscord, Ra
 from tests.fakes.server import until
 from tests.support.recording_inbox import Box, Memory, listening
 from tests.support.rigs.discord import DiscordRig
+from tests.unit.channels.test_rate_limit import ClockLoop
 
 
 @pytest.fixture
@@ -284,19 +285,24 @@ async def test_an_exhausted_rate_limit_bucket_is_not_used(rig: DiscordRig) -> No
     assert rig.server.floods == 0
 
 
-async def test_a_refusal_of_the_whole_account_is_known_to_the_scheduler_of_all_chats() -> None:
-    async with FakeDiscord(rates=Rates(overall=1)) as server:
-        limiter = RateLimiter(RateLimits(account=account_window(45.0)))
-        settings = DiscordSettings(token=Secret(TOKEN), base_url=server.api_url)
-        async with opened(DiscordApi(settings, limiter)) as api:
-            calls = [api("POST", f"/channels/{CHANNEL}/messages", {"content": f"{n}"}) for n in range(2)]
-            _, refused = await asyncio.gather(*calls, return_exceptions=True)
+def test_a_refusal_of_the_whole_account_is_known_to_the_scheduler_of_all_chats() -> None:
+    async def work() -> None:
+        async with FakeDiscord(rates=Rates(overall=1)) as server:
+            limiter = RateLimiter(RateLimits(account=account_window(45.0)))
+            settings = DiscordSettings(token=Secret(TOKEN), base_url=server.api_url)
+            async with opened(DiscordApi(settings, limiter)) as api:
+                calls = [api("POST", f"/channels/{CHANNEL}/messages", {"content": f"{n}"}) for n in range(2)]
+                _, refused = await asyncio.gather(*calls, return_exceptions=True)
         assert isinstance(refused, TryLater)
         assert not limiter.try_acquire("another chat", Priority.FINAL)
         assert 0 < limiter.seconds_until_free("another chat") <= refused.after
         await asyncio.sleep(refused.after + 1.06)  # the wait that it asked for, and the window
         allowed = sum(limiter.try_acquire(f"{chat}", Priority.FINAL) for chat in range(60))
         assert allowed == 35  # of 50
+
+    loop = ClockLoop(io_seconds=0.003)
+    loop.run_until_complete(work())
+    loop.close()
 
 
 @pytest.mark.parametrize(("kind", "code"), [("drop", 0), ("error", 500), ("error", 504)])

@@ -59,7 +59,7 @@ async def test_a_held_loop_is_logged_with_what_holds_it(
         await until(lambda: len(lines()) == 2, what="the end of the hold")
     held, freed = lines()
     assert held.startswith("loop.held seconds=")
-    assert hold.__name__ in held  # type: ignore[attr-defined]  # a function
+    assert hold.__name__ in held
     assert "bot/test_loop_watch.py:" in held
     assert float(freed.removeprefix("loop.freed seconds=")) >= HELD_SECONDS
 

@@ -232,9 +232,9 @@ async def test_a_question_whose_edits_are_refused_names_its_options(rig: Rig) ->
 async def test_a_cancelled_finish_can_be_repeated(rig: Rig) -> None:
     posts = Memory()
     reply = rig.channel.reply(rig.thread(), posts)
-    rig.wire.fault("slow", "post", seconds=0.3)
+    rig.wire.fault("slow", "post", seconds=1.0)
     task = asyncio.create_task(reply.finish(Final("Whole.")))
-    await asyncio.sleep(0.1)
+    await until(lambda: rig.wire.count("post"), what="the post")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

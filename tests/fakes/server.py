@@ -129,12 +129,12 @@ class LocalServer:
         thread = threading.Thread(target=loop.run_forever, name=type(self).__name__, daemon=True)
         thread.start()
         try:
-            asyncio.run_coroutine_threadsafe(self.start(port), loop).result(10)
+            asyncio.run_coroutine_threadsafe(self.start(port), loop).result(60)
             yield self
         finally:
-            asyncio.run_coroutine_threadsafe(self.stop(), loop).result(10)
+            asyncio.run_coroutine_threadsafe(self.stop(), loop).result(60)
             loop.call_soon_threadsafe(loop.stop)
-            thread.join(10)
+            thread.join(60)
             loop.close()
             self.release_port()
 

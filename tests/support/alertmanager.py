@@ -46,7 +46,7 @@ async def alertmanager(folder: Path, hook: str, token: str) -> AsyncIterator[str
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        await asyncio.wait_for(_ready(f"http://127.0.0.1:{port}"), 30)
+        await asyncio.wait_for(_ready(f"http://127.0.0.1:{port}"), 60)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()

@@ -270,7 +270,7 @@ async def test_a_start_that_is_cut_off_has_not_been_refused(url: str, statement:
         holder.execute(statement)
         store = opened(url, shared=True)
         starting = asyncio.create_task(store.__aenter__())
-        await until(lambda: cutter.execute(cut, (waits_for,)).fetchall(), 20, "a start that waits")
+        await until(lambda: cutter.execute(cut, (waits_for,)).fetchall(), what="a start that waits")
         with pytest.raises(DatabaseAway):
             await starting
 
@@ -651,7 +651,7 @@ async def test_the_end_of_the_server_while_statements_are_under_way_is_the_reaso
         async with opened(url, away_seconds=0.5) as store:
             task = asyncio.create_task(store.run(work))
             with reading(url, snapshot=False) as execute:
-                await until(lambda: execute(SLEEPING, {}), 20, "the statement that sleeps")
+                await until(lambda: execute(SLEEPING, {}), what="the statement that sleeps")
             await asyncio.to_thread(server.stop, how)
             with pytest.raises(DatabaseAway):
                 await task

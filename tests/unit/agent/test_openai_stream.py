@@ -129,7 +129,7 @@ async def test_the_first_delta_is_sent_at_once_and_later_ones_are_merged() -> No
     for number in range(1, 40):
         words += [0.005, sse(delta(content=f"w{number} "))]
     async with serving(*words, STOP) as wire:
-        texts = [chunk.text for chunk in await stream(wire, window=0.1) if chunk.text]
+        texts = [chunk.text for chunk in await stream(wire, window=1.0) if chunk.text]
     assert texts[0] == "w0 "
     assert "".join(texts).split() == [f"w{n}" for n in range(40)]
     assert 2 <= len(texts) <= 10

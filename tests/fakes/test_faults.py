@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gc
 import json
+import socket
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -258,3 +259,15 @@ async def test_a_fake_runs_in_its_own_process(session: aiohttp.ClientSession) ->
             await remote("click", data="yes", message_id=2)
         with pytest.raises(ValueError, match="no control"):
             await remote("_answer")
+
+
+async def test_a_server_that_is_away_refuses_connections_and_keeps_its_port(session: aiohttp.ClientSession) -> None:
+    async with FakeTelegram() as telegram:
+        client, port = Client(session, telegram.base_url), telegram.port
+        await telegram.stop()
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await client("getMe")
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        await telegram.start()
+        assert (telegram.port, (await client("getMe"))[0]) == (port, 200)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -313,9 +313,11 @@ class PostgresConnection:
     ) -> BatchRunner:
         """Connect, and prepare the schema. `process`: where others share it. Raises as `PostgresDatabase`."""
         thread = ThreadPoolExecutor(1, thread_name_prefix="database")
+        opening = thread.submit(_open, server, process)
         try:
-            sessions = await asyncio.get_running_loop().run_in_executor(thread, _open, server, process)
+            sessions = await asyncio.wrap_future(opening)
         except BaseException:
+            opening.add_done_callback(_close_unwanted)  # the thread goes on after a cancellation
             thread.shutdown(wait=False)
             raise
         return _OnThread(cls(next_batch, sessions, server.lock_seconds, leased, process=process), thread)
@@ -454,6 +456,13 @@ class _OnThread:
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.close)
         self._thread.shutdown(wait=False)
+
+
+def _close_unwanted(opening: Future[Sessions]) -> None:
+    """Close what was opened for a start that was given up meanwhile."""
+    if not opening.cancelled() and not opening.exception():
+        for each in filter(None, opening.result()):
+            each.close()
 
 
 def _prepare(session: psycopg.Connection[NamedRow], server: DatabaseServer) -> None:

@@ -21,9 +21,8 @@ class PostgresLease:
     async def renew(self) -> int:
         """Return how many processes have a lease; 0: this one has none any more. Raises StorageError."""
         try:
-            if self._connection is None:
-                self._connection = await self._connect()
-            found = await self._connection.execute(translate(RENEW), {"id": self._me, "begin": 0})
+            connection = self._connection or await self._connect()
+            found = await connection.execute(translate(RENEW), {"id": self._me, "begin": 0})
             row = await found.fetchone()
         except (psycopg.Error, OSError) as error:
             await self.close()
@@ -32,11 +31,11 @@ class PostgresLease:
 
     async def _connect(self) -> psycopg.AsyncConnection:
         options = connection_options(self._target) | {"connect_timeout": CONNECT_SECONDS}
-        made = await psycopg.AsyncConnection.connect(
+        self._connection = connection = await psycopg.AsyncConnection.connect(
             **options, autocommit=True, cursor_factory=psycopg.AsyncClientCursor
-        )
-        await made.execute("SET synchronous_commit=off")  # a server that lost its power lets all leases end
-        return made
+        )  # from here on, `close` ends it, also after a cancellation below
+        await connection.execute("SET synchronous_commit=off")  # a server that lost its power lets all leases end
+        return connection
 
     async def close(self) -> None:
         """End the connection."""

@@ -260,7 +260,7 @@ async def test_readers_are_woken_after_the_commit_and_never_before(store: Databa
     def work(execute: Execute) -> None:
         WRITERS[written](execute)
         wrote.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
 
     running = asyncio.create_task(store.run(work))
     assert await asyncio.to_thread(wrote.wait, 10)

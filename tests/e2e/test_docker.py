@@ -112,7 +112,7 @@ async def test_docker_without_the_image_does_not_start(
     await service.stop()
     service.configure({"sandbox": {"provider": "docker", "image": "fawn-sandbox:not-there"}})
     process = await service.spawn("run", "--config", "config.yaml")
-    assert await asyncio.wait_for(process.wait(), 30) != 0
+    assert await asyncio.wait_for(process.wait(), 60) != 0
     assert "fawn sandbox build" in service.log()
     code, shown = await service.fawn("check")
     assert code != 0

@@ -67,7 +67,7 @@ async def test_the_other_service_listens_and_answers_once_after_a_kill_and_a_sto
     first = pair.listener
     assert first
     rig.mutter(ask(word="long-", tokens=40, tok_ms=100, id="long"), 0)
-    await until(lambda: pair.rows("SELECT 1 FROM runs WHERE state='running'"), 20, "the turn")
+    await until(lambda: pair.rows("SELECT 1 FROM runs WHERE state='running'"), what="the turn")
     await first.kill()
     killed = time.monotonic()
     second = await other_listens(pair, first)

@@ -71,7 +71,7 @@ async def test_a_person_at_a_terminal_gets_from_nothing_to_the_first_answer(
         await wizard.types("y")
         await wizard.shows("> Say in one sentence that you are ready")
         await wizard.shows("Start Fawn with `fawn run`")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await wizard.process.wait() == 0
         assert KEY not in wizard.seen, "a key is never shown"
     local = (tmp_path / "config.local.yaml").read_text()

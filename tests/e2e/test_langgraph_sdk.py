@@ -124,7 +124,7 @@ async def test_cancel_strategies_and_a_lid_that_closes(start: Start) -> None:
 
 
 async def until_status(client: Any, thread: str, run: str, wanted: str) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             found = await client.runs.list(thread)
             if any(each["status"] == wanted and run in ("", each["run_id"]) for each in found):

@@ -39,7 +39,7 @@ async def test_the_log_of_one_run_is_shown_and_followed_to_its_end(
     assert not following.done(), "it follows a run that works"
     for each in service.data.glob("threads/*/workspace"):
         (each / "go").touch()
-    code, text = await asyncio.wait_for(following, 30)
+    code, text = await asyncio.wait_for(following, 60)
     assert code == 0
     assert f"inbox.accepted key={key}" in text
     assert "tool.end tool=bash" in text

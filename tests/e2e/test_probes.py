@@ -82,7 +82,7 @@ async def test_models_that_cannot_be_reached_are_named_although_nobody_asks_anyt
     assert (code, json.loads(text)["troubles"]) == (1, found["troubles"])
     code, text = await service.fawn("status")
     assert f"models since {found['troubles'][0]['since']}: No server of a model can be reached" in text
-    await model.start(model.port)
+    await model.start()
     await wait_for(service)
     telegram.send(ask(text="back again"))
     await telegram.wait(JANE, "back again")

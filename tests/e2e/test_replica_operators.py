@@ -130,6 +130,6 @@ async def test_the_page_shows_a_turn_of_the_other_service_and_stops_it(operated:
         assert await tab.count(f"{card} td .plain") == 1, "its log is elsewhere"
         await tab.click(f"{card} .plain.danger")
         await finished_run(here, sent["id"], "stopped")
-        await until(lambda: one.rows("SELECT 1 FROM conversations WHERE owner IS NOT NULL") == [], 10, "its end")
+        await until(lambda: one.rows("SELECT 1 FROM conversations WHERE owner IS NOT NULL") == [], what="its end")
         await tab.until(f"!document.querySelector('{card}').innerText.includes('{host_of(one)}')", what="gone")
     assert tab.problems == []

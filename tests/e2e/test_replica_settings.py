@@ -91,7 +91,7 @@ async def test_both_services_together_keep_the_limits_of_tools_and_of_model_call
     def are_renewed() -> bool:
         return all(new > old for new, old in zip(one.rows(leases), before, strict=True))
 
-    await until(are_renewed, 20, "a renewal of both, which counts the living")
+    await until(are_renewed, what="a renewal of both, which counts the living")
     sent = []
     async with client_of(one, key) as here, client_of(two, key) as there:
         for number in range(6):
@@ -132,7 +132,7 @@ async def test_a_pause_that_a_model_server_asks_one_service_for_is_kept_by_the_o
             service.change(moved, host=service.host, thread=f"%/{thread}")
         limited = await sent_to(client, "a", ask(id="limited", errors=[429], retry_after=5))
         await until(lambda: model.requests("limited"), 60, "the refusal")
-        await until(lambda: "model.paused_elsewhere model=" in two.log(), 10, "the pause at the other service")
+        await until(lambda: "model.paused_elsewhere model=" in two.log(), what="the pause at the other service")
         await finished_run(client, await sent_to(client, "b", ask(id="other", text="later")))
         await finished_run(client, limited)
     refusal, *again = model.requests("limited")

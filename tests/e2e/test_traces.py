@@ -159,13 +159,12 @@ async def test_servers_of_models_and_mcp_are_told_the_trace(
 async def test_a_collector_that_refuses_or_is_away_costs_only_its_traces(
     telegram: FakeTelegram, model: FakeModel, start: Start, collector: FakeCollector
 ) -> None:
-    port = collector.port
     await collector.stop()
     service = await start(**traces(collector))
     telegram.send(ask(text="one"))
     await telegram.wait(JANE, "one")
     await until(lambda: "traces.later" in service.log(), what="the warning")
-    await collector.start(port)
+    await collector.start()
     await finished(service, collector)
     collector.rejects = 2
     telegram.send(ask(text="two"))

@@ -115,7 +115,7 @@ async def test_operators_hear_of_an_answer_that_meta_took_and_did_not_deliver(tm
             await until(lambda: server.held, what="the answer")
             await service.quiet()
             server.report_failures()
-            await until(lambda n=number: dead(service) == n, 40, "the report")  # type: ignore[misc]  # lambda
+            await until(lambda n=number: dead(service) == n, what="the report")  # type: ignore[misc]  # lambda
         told = await service.telegram.wait(42, "did not deliver what I wrote")
         assert "Message Undeliverable. (131026)" in told.text
         server.failing = 0

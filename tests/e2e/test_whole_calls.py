@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_permissions import labels, written
 from tests.fakes.model import FakeModel
-from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import ask
 
-BOB = 77
 REPORT = json.dumps({"path": "/mnt/user-data/workspace/report.md", "content": "Figures. " * 200})
 REMOVE = json.dumps({"command": "rm -rf /mnt/user-data/workspace/tmp"})
 BROKEN = {
@@ -44,25 +41,3 @@ async def test_a_broken_call_does_nothing_and_is_not_asked_about(
     assert not any("Approve" in labels(shown) for shown in telegram.visible(JANE))
     [result] = [message for message in model.requests()[-1].messages if message["role"] == "tool"]
     assert "did not run" in result["content"]
-
-
-async def answer_seconds(telegram: FakeTelegram, text: str) -> float:
-    """Return how long another person waits for an answer."""
-    began = time.monotonic()
-    telegram.send(ask(text=text), chat=BOB)
-    await telegram.wait(BOB, text)
-    return time.monotonic() - began
-
-
-async def test_one_wrong_escape_in_a_long_file_keeps_nobody_waiting(
-    telegram: FakeTelegram, model: FakeModel, start: Start
-) -> None:
-    await start()
-    await answer_seconds(telegram, "warm")
-    baseline = await answer_seconds(telegram, "calm")
-    content = json.dumps({"path": "/mnt/user-data/workspace/a.py", "content": "x = 1  # a line\n" * 1800})
-    step = {"calls": [{"name": "write_file", "args": content[:-2] + '\\d"}'}], "piece": 40}
-    telegram.send(ask(id="long", steps=[step], text="I see"))
-    await until(lambda: bool(model.requests("long")))
-    assert await answer_seconds(telegram, "meanwhile") < baseline + 2
-    await telegram.wait(JANE, "I see")

@@ -37,7 +37,7 @@ from tests.fakes.dingtalk_methods import (
     Refusal,
     Shown,
 )
-from tests.fakes.server import Fault, Json, LocalServer, main
+from tests.fakes.server import Fault, Json, LocalServer, main, read_form
 
 __all__ = ["CLIENT", "JANE", "KIM", "SECRET", "TEMPLATE", "FakeDingTalk", "Shown", "group"]
 
@@ -367,8 +367,7 @@ async def _read(request: web.Request) -> tuple[Json, Files]:
     if request.content_type != "multipart/form-data":
         raw = await request.read()
         return (orjson.loads(raw) if raw else {}), {}
-    form = await request.post()
-    return {}, {key: (part.filename, part.file.read()) for key, part in form.items() if isinstance(part, web.FileField)}
+    return {}, (await read_form(request)).files
 
 
 if __name__ == "__main__":

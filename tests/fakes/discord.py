@@ -27,7 +27,7 @@ from aiohttp import web
 from tests.fakes.discord_people import People
 from tests.fakes.discord_rest import Files
 from tests.fakes.discord_world import BOT, CHANNEL, GUILD, JANE, MAX, TOKEN, ApiError, Shown, displays
-from tests.fakes.server import Json, LocalServer, main
+from tests.fakes.server import Json, LocalServer, main, read_form
 
 __all__ = ["BOT", "CHANNEL", "GUILD", "JANE", "MAX", "TOKEN", "Call", "FakeDiscord", "Rates", "Shown"]
 
@@ -202,10 +202,9 @@ async def read(request: web.Request) -> tuple[Any, Files]:
     if request.content_type != "multipart/form-data":
         raw = await request.read()
         return (orjson.loads(raw) if raw else {}), {}
-    form = await request.post()
-    files = {name: (part.filename, part.file.read()) for name, part in form.items() if isinstance(part, web.FileField)}
-    body = form.get("payload_json") or "{}"  # bytes where the part has a content type
-    return orjson.loads(bytes(body) if isinstance(body, (bytes, bytearray)) else str(body)), files
+    form = await read_form(request)
+    _, body = form.files.pop("payload_json", ("", b""))  # where the part has a content type
+    return orjson.loads(body or form.texts.get("payload_json") or "{}"), form.files
 
 
 def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:

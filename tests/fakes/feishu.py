@@ -45,7 +45,7 @@ from tests.fakes.feishu_world import (
     Refusal,
     Said,
 )
-from tests.fakes.server import Fault, Json, LocalServer, main, until
+from tests.fakes.server import Fault, Json, LocalServer, main, read_form, until
 
 __all__ = ["APP", "BOT", "DIRECT", "GROUP", "JANE", "KIM", "SECRET", "TENANT", "Call", "FakeFeishu", "Said"]
 
@@ -346,16 +346,8 @@ async def _body(request: web.Request) -> tuple[Json, Files]:
     if request.content_type != "multipart/form-data":
         raw = await request.read()
         return (orjson.loads(raw) if raw else {}), {}
-    body: Json = {}
-    files: Files = {}
-    for key, value in (await request.post()).items():
-        if isinstance(value, web.FileField):
-            files[key] = (value.filename, value.file.read())
-        elif isinstance(value, (bytes, bytearray)):  # a part without a name
-            files[key] = ("", bytes(value))
-        else:
-            body[key] = value
-    return body, files
+    form = await read_form(request)
+    return form.texts, form.files
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from typing import Any, Self
 from aiohttp import WSMsgType, web
 
 from tests.fakes.kube_rules import Refused, check_names, check_pod_spec, check_restricted, decode_strictly, quantity
+from tests.support.ports import hold_port
 
 Json = dict[str, Any]
 RIGHTS = {(verb, "pods") for verb in ("create", "get", "list", "watch", "delete", "patch")}
@@ -67,10 +68,11 @@ class FakeKube:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
-        await self._listen(0)
+        self._held = hold_port()
+        await self._listen()
         return self
 
-    async def _listen(self, port: int) -> None:
+    async def _listen(self) -> None:
         app = web.Application(middlewares=[self._guard])
         app.router.add_post(PODS, self._create)
         app.router.add_get(PODS, self._list)
@@ -82,7 +84,7 @@ class FakeKube:
         app.router.add_post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", self._review)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=self._tls, reuse_address=True)
+        site = web.TCPSite(self._runner, *self._held.getsockname(), ssl_context=self._tls, reuse_address=True)
         await site.start()
         self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{self._runner.addresses[0][1]}"
 
@@ -92,6 +94,7 @@ class FakeKube:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._runner.cleanup()
+        self._held.close()
         for container in self._containers.values():
             await docker("rm", "-f", container)
 
@@ -140,7 +143,7 @@ class FakeKube:
 
     async def resume(self) -> None:
         """The API server is back at its address."""
-        await self._listen(int(self.url.rpartition(":")[2]))
+        await self._listen()
 
     def forget_versions(self) -> None:
         """Forget the events so far: a watch from an older version is refused with 410, and open ones end."""

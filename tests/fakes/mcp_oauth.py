@@ -143,5 +143,5 @@ class OAuthMcpServer:
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(60)
         self._socket.close()

@@ -15,15 +15,17 @@ import inspect
 import random
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, Literal, Self
 
 import orjson
-from aiohttp import web
+from aiohttp import BodyPartReader, web
 
 from contracts.recording import until as until
+from tests.support.ports import LOOPBACK, hold_port
 
 Json = dict[str, Any]  # a JSON object of a wire format: its shape is the platform's
 
@@ -69,6 +71,7 @@ class LocalServer:
         self.faults: list[Fault] = []
         self.stall = float("inf")  # bytes after which a file stalls
         self.port = 0
+        self._held: weakref.finalize[..., Self] | None = None  # ends the hold of the port
         self._random = random.Random(seed)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: web.AppRunner | None = None
@@ -84,19 +87,21 @@ class LocalServer:
     # ------------------------------------------------------------ lifecycle
 
     async def start(self, port: int = 0) -> Self:
-        """Listen on loopback; port 0 takes a free one, `base_url` says which."""
+        """Listen on loopback; port 0 takes a free one, `base_url` says which. A later start takes the same."""
         app = web.Application(client_max_size=self.body_limit)
         app.router.add_post("/_control/{name}", self._control)
         self.routes(app)
         self._loop = asyncio.get_running_loop()
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", port, backlog=1024).start()
-        self.port = self._runner.addresses[0][1]
+        if self._held is None:
+            held = hold_port(port)
+            self.port, self._held = held.getsockname()[1], weakref.finalize(self, held.close)
+        await web.TCPSite(self._runner, LOOPBACK, self.port, backlog=1024, reuse_address=True).start()
         return self
 
     async def stop(self) -> None:
-        """Close every connection, also of hanging calls. The state remains, so `start(port)` may follow."""
+        """Close every connection, also of hanging calls. State and port remain, so `start` may follow."""
         for task in self._tasks:
             task.cancel()
         self.abort()
@@ -107,8 +112,15 @@ class LocalServer:
     async def __aenter__(self) -> Self:
         return await self.start()
 
+    def release_port(self) -> None:
+        """Give up the port, on which nothing listens any more."""
+        if self._held:
+            self._held()
+        self._held = None
+
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+        self.release_port()
 
     @contextmanager
     def in_thread(self, port: int = 0) -> Iterator[Self]:
@@ -117,13 +129,14 @@ class LocalServer:
         thread = threading.Thread(target=loop.run_forever, name=type(self).__name__, daemon=True)
         thread.start()
         try:
-            asyncio.run_coroutine_threadsafe(self.start(port), loop).result(10)
+            asyncio.run_coroutine_threadsafe(self.start(port), loop).result(60)
             yield self
         finally:
-            asyncio.run_coroutine_threadsafe(self.stop(), loop).result(10)
+            asyncio.run_coroutine_threadsafe(self.stop(), loop).result(60)
             loop.call_soon_threadsafe(loop.stop)
-            thread.join(10)
+            thread.join(60)
             loop.close()
+            self.release_port()
 
     def call_in_loop(self, function: Callable[[], object]) -> None:
         """Run `function` in the server's loop, from whatever thread; nothing happens while it is stopped."""
@@ -216,6 +229,37 @@ class LocalServer:
         except (TypeError, ValueError, KeyError, TimeoutError) as error:
             return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=400)
         return web.Response(body=dumps(result), content_type="application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of a form; those with a file name, or of another type than text, are files."""
+
+    texts: dict[str, str]
+    files: dict[str, tuple[str, bytes]]  # their names ("": none) and content
+    types: dict[str, str]  # of the files
+
+
+async def read_form(request: web.Request) -> Form:
+    """Read a form. Raises web.HTTPRequestEntityTooLarge.
+
+    `request.post()` leaves the files of a multipart form open where the sender is cut off.
+    """
+    form = Form({}, {}, {})
+    if request.content_type != "multipart/form-data":
+        form.texts.update({name: str(value) for name, value in (await request.post()).items()})
+        return form
+    parts = await request.multipart()
+    while part := await parts.next():
+        assert isinstance(part, BodyPartReader)
+        assert part.name
+        kind = part.headers.get("Content-Type", "")
+        if part.filename or (kind and not kind.startswith("text/")):
+            form.files[part.name] = part.filename or "", bytes(await part.read(decode=True))
+            form.types[part.name] = kind
+        else:
+            form.texts[part.name] = await part.text()
+    return form
 
 
 def cut(request: web.Request) -> web.StreamResponse:

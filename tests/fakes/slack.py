@@ -23,7 +23,7 @@ import orjson
 from aiohttp import WSMsgType, web
 
 from tests.fakes.model_script import without_directives
-from tests.fakes.server import Fault, Json, LocalServer, main
+from tests.fakes.server import Fault, Json, LocalServer, main, read_form
 from tests.fakes.slack_methods import ApiError
 from tests.fakes.slack_people import People
 from tests.fakes.slack_rates import Rates
@@ -259,11 +259,8 @@ class FakeSlack(LocalServer, People):
             if answer := await self.suffer(fault, request):
                 return answer
         stored = self.files[request.match_info["file"]]
-        data = b""
         if request.content_type == "multipart/form-data":
-            for part in (await request.post()).values():
-                if isinstance(part, web.FileField):
-                    data = part.file.read()
+            [(_name, data)] = (await read_form(request)).files.values()
         else:
             data = await request.read()
         if len(data) != stored.size:
@@ -375,7 +372,7 @@ async def _arguments(request: web.Request) -> Json:
     if request.content_type == "application/json":
         args |= orjson.loads(await request.read() or b"{}")
     else:
-        args |= {key: value for key, value in (await request.post()).items() if isinstance(value, str)}
+        args |= (await read_form(request)).texts
     for key in STRUCTURED:
         if isinstance(args.get(key), str):
             args[key] = orjson.loads(args[key])

@@ -27,7 +27,7 @@ import orjson
 from aiohttp import web
 
 from tests.fakes.model_script import without_directives
-from tests.fakes.server import Fault, Json, LocalServer, main
+from tests.fakes.server import Fault, Json, LocalServer, main, read_form
 from tests.fakes.telegram_methods import ApiError, Files, Methods
 from tests.fakes.telegram_rates import Rates
 from tests.fakes.telegram_world import JANE, TOKEN, Shown, said_in
@@ -362,11 +362,9 @@ async def _read(request: web.Request, call: Call) -> None:
         if request.content_type == "application/json":
             args |= orjson.loads(await request.read() or b"{}")
         else:
-            for key, value in (await request.post()).items():
-                if isinstance(value, web.FileField):
-                    call.files[key] = (value.filename, value.file.read())
-                else:
-                    args[key] = value
+            form = await read_form(request)
+            args |= form.texts
+            call.files.update(form.files)
         for key in STRUCTURED & args.keys():
             if isinstance(args[key], str):
                 args[key] = orjson.loads(args[key])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
+import socket
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -184,6 +186,19 @@ async def test_a_group_allows_twenty_calls_a_minute_and_the_bot_thirty_a_second(
     assert [status for status, _ in overall].count(429) > 40
 
 
+async def test_an_upload_that_is_cut_off_leaves_no_file_open() -> None:
+    """One that is garbage fails this test by its ResourceWarning."""
+    async with FakeTelegram() as telegram:
+        _reader, writer = await asyncio.open_connection("127.0.0.1", telegram.port)
+        head = f"POST /bot{TOKEN}/sendDocument HTTP/1.1\r\nHost: t\r\nContent-Length: {60 << 20}\r\n"
+        part = 'Content-Disposition: form-data; name="document"; filename="a"'
+        writer.write(f"{head}Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n{part}\r\n\r\n".encode())
+        writer.write(bytes(32 << 20))
+        await writer.drain()  # the server has most of it
+        writer.transport.abort()
+    gc.collect()
+
+
 async def test_a_call_may_be_json_form_multipart_or_query(
     telegram: FakeTelegram, session: aiohttp.ClientSession
 ) -> None:
@@ -244,3 +259,15 @@ async def test_a_fake_runs_in_its_own_process(session: aiohttp.ClientSession) ->
             await remote("click", data="yes", message_id=2)
         with pytest.raises(ValueError, match="no control"):
             await remote("_answer")
+
+
+async def test_a_server_that_is_away_refuses_connections_and_keeps_its_port(session: aiohttp.ClientSession) -> None:
+    async with FakeTelegram() as telegram:
+        client, port = Client(session, telegram.base_url), telegram.port
+        await telegram.stop()
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await client("getMe")
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        await telegram.start()
+        assert (telegram.port, (await client("getMe"))[0]) == (port, 200)

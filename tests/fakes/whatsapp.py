@@ -28,7 +28,7 @@ import aiohttp
 import orjson
 from aiohttp import web
 
-from tests.fakes.server import Fault, Json, LocalServer, main
+from tests.fakes.server import Fault, Json, LocalServer, main, read_form
 
 NUMBER, TOKEN, APP_SECRET = "106540352242922", "EAAwhatsapp-token", "app-secret-of-whatsapp"
 VERIFY_TOKEN = "verify-whatsapp"
@@ -281,20 +281,19 @@ class FakeWhatsApp(LocalServer):
 
     async def _upload(self, request: web.Request) -> web.StreamResponse:
         """Take a file. The name of a picture is not shown to people; here it is, for the tests."""
-        form = await request.post()
-        file = form.get("file")
+        form = await read_form(request)
 
         def handle() -> Json:
-            if not isinstance(file, web.FileField) or form.get("messaging_product") != "whatsapp":
+            if "file" not in form.files or form.texts.get("messaging_product") != "whatsapp":
                 raise Refusal(WRONG, "file")
-            mime, data = str(form["type"]), file.file.read()
-            if mime not in UPLOADS or file.content_type != mime:
+            mime, (name, data) = form.texts["type"], form.files["file"]
+            if mime not in UPLOADS or form.types["file"] != mime:
                 raise Refusal(WRONG, f"Param file must be a file with one of the following types, not {mime}")
             if not 0 < len(data) <= UPLOADS[mime]:
                 raise Refusal(131053, "Media upload error")
             if mime == "audio/ogg" and b"OpusHead" not in data[:256]:
                 raise Refusal(131053, "audio/ogg: OPUS codecs only; base audio/ogg not supported")
-            return {"id": self.keep(file.filename, mime, data)}
+            return {"id": self.keep(name, mime, data)}
 
         return await self._answer(request, Call("upload", {}, JANE), handle)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 import yaml
+
+from tests.support.ports import free_port
 
 PROGRAM, TOOL = (shutil.which(name) or name for name in ("prometheus-alertmanager", "amtool"))
 needs_alertmanager = pytest.mark.skipif(
@@ -34,8 +35,7 @@ async def alertmanager(folder: Path, hook: str, token: str) -> AsyncIterator[str
         ],
     }
     (folder / "alertmanager.yml").write_text(yaml.safe_dump(config))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     process = await asyncio.create_subprocess_exec(
         PROGRAM,
         f"--config.file={folder / 'alertmanager.yml'}",
@@ -46,7 +46,7 @@ async def alertmanager(folder: Path, hook: str, token: str) -> AsyncIterator[str
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        await asyncio.wait_for(_ready(f"http://127.0.0.1:{port}"), 30)
+        await asyncio.wait_for(_ready(f"http://127.0.0.1:{port}"), 60)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()

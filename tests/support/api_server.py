@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.fakes.siem import make_certificate
+from tests.support.ports import free_port
 
 ADMIN, SERVICE = "admin-token", "fawn-token"
 TOKENS = f"""{ADMIN},admin,1,"system:masters"
@@ -101,9 +101,3 @@ async def is_ready(server: ApiServer) -> bool:
             return answer.status == 200
     except aiohttp.ClientError:
         return False
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

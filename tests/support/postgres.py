@@ -100,7 +100,7 @@ class PostgresServer:
         """Stop it: SIGINT cuts all connections, SIGQUIT does not even write what is in memory, SIGTERM waits."""
         assert self._process
         self._process.send_signal(how)
-        self._process.wait(30)
+        self._process.wait(60)
         self._process = None
 
     def remove(self) -> None:

@@ -71,7 +71,7 @@ def beside(url: str, first: Callable[[Execute], Any], second: Callable[[Execute]
             observer.rollback()  # a transaction sees one state of the activity
             thread.join(0.01)
         one.commit()
-        thread.join(10)
+        thread.join(60)
         return value, found[0]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
 
@@ -11,6 +9,7 @@ from agent.exact_values import lost_values
 from agent.memory.extraction import MAX_FACT_CHARS, is_unfit
 from agent.policies.loop_detection import failure_mark
 from agent.policies.tool_log import loggable_arguments
+from tests.support.growth import grows_in_proportion
 from tests.support.patterns import FoundPattern, find_patterns, slowness
 
 ACCEPTED = {  # the place of a pattern that is slow, or made at run time, and what bounds it
@@ -66,11 +65,12 @@ def test_a_linear_pattern_is_not_accused(text: str) -> None:
 
 @pytest.mark.parametrize("pump", ["token", "password is ", "a1", "A", "a.", "_", "./", "[stopped after ", "-"])
 def test_what_bounds_the_accepted_patterns_holds(pump: str) -> None:
-    text = pump * (400_000 // len(pump))
-    begun = time.thread_time()
-    loggable_arguments({"content": text, "more": [text]})
-    failure_mark(ToolMessage(text, tool_call_id="1", status="error"))
-    assert is_unfit(text)
-    is_unfit(text[:MAX_FACT_CHARS])
-    lost_values([HumanMessage(text)], "a summary", 1_000)
-    assert time.thread_time() - begun < 0.5
+    def read(size: int) -> None:
+        text = pump * (size // len(pump))
+        loggable_arguments({"content": text, "more": [text]})
+        failure_mark(ToolMessage(text, tool_call_id="1", status="error"))
+        assert is_unfit(text)
+        is_unfit(text[:MAX_FACT_CHARS])
+        lost_values([HumanMessage(text)], "a summary", 1_000)
+
+    assert grows_in_proportion(read, 50_000)

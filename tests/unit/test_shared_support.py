@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.forked_services import ROOT, own_modules
+from tests.support.growth import grows_in_proportion
 from tests.support.lazy_modules import lazy_module
 from tests.support.run_folder import VARIABLE
 
@@ -58,3 +59,8 @@ def test_a_module_waits_for_its_first_public_name() -> None:
     assert "this" not in sys.modules
     assert module.s.startswith("Gur Mra")
     assert "this" in sys.modules
+
+
+def test_work_that_grows_with_the_square_of_its_size_is_told_from_other_work() -> None:
+    assert grows_in_proportion(lambda size: sum(range(size)), 20_000)
+    assert not grows_in_proportion(lambda size: sum(range(size * size)), 200)

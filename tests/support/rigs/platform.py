@@ -57,7 +57,7 @@ class FakeWire:
         await self._server.stop()
 
     async def start(self) -> None:
-        await self._server.start(self._server.port)
+        await self._server.start()
 
     def abort(self) -> None:
         self._server.abort()

@@ -278,7 +278,7 @@ class Stranger:
         lines = f"{PROGRAM}\n{program}"
         try:
             connection.start(await self.rig.machine.get(), f"python3 -c {shlex.quote(lines)}", {})
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 return await connection.request("hello", {})
         finally:
             await connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from agent.skills.archive import unpack_archive
 from agent.skills.errors import SkillError
 from agent.skills.library import SkillFolders, SkillLibrary
 from agent.skills.records import MAX_STAGED, MAX_STAGED_BYTES
+from tests.support.growth import grows_in_proportion, many_steps_seconds
 from tests.unit.agent.test_skills import PLAIN, archive, skill_text, write_skill
 
 
@@ -55,7 +57,7 @@ async def test_a_hostile_skill_is_refused_at_once_beside_the_others(library: Ski
     current = await library.refresh()
     with pytest.raises(SkillError):  # what is allowed is installed, so that nothing new is proposed
         changes.stage_files(library, "plot", {"SKILL.md": text}, "the agent")
-    assert time.process_time() - begun < 1.5
+    assert time.process_time() - begun < 5 * many_steps_seconds()
     assert "other" in current.skills
     assert reason in str(current.faults.get("custom/plot", ""))
     assert ("plot" in current.skills) is (not reason)
@@ -105,14 +107,18 @@ def test_what_no_longer_waits_leaves_the_disk(library: SkillLibrary) -> None:
 
 
 def test_a_long_proposal_is_compared_in_bounded_time(library: SkillLibrary) -> None:
-    lines = [f"line {n}" for n in range(15_000)]
-    write_skill(library.folders.public, notes__md="\n".join(["first", *lines, "last"]))
-    begun = time.process_time()
-    turned = "\n".join(["first", *reversed(lines), "last"])
-    change = changes.stage_files(library, "plot", {"notes.md": turned}, "the agent")
-    assert time.process_time() - begun < 3
-    assert "@@ -2,15000 +2,15000 @@" in change.diff
-    assert "-last" not in change.diff
+    tries = itertools.count()
+
+    def propose(size: int) -> str:
+        first, lines = f"first {next(tries)}", [f"line {n}" for n in range(size)]
+        write_skill(library.folders.public, notes__md="\n".join([first, *lines, "last"]))
+        turned = "\n".join([first, *reversed(lines), "last"])
+        return changes.stage_files(library, "plot", {"notes.md": turned}, "the agent").diff
+
+    assert grows_in_proportion(propose, 1800)
+    diff = propose(15_000)
+    assert "@@ -2,15000 +2,15000 @@" in diff
+    assert "-last" not in diff
 
 
 def test_what_nobody_can_see_is_shown_in_a_proposal(library: SkillLibrary) -> None:

@@ -103,7 +103,7 @@ async def test_a_parser_gives_up_its_calls_before_it_reads_the_data(task: str, m
     assert process.stdin
     try:
         process.stdin.write(child._head(task, **options))  # and no data, for which it waits
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while status_of(process.pid)["Seccomp"] != "2":
                 assert process.returncode is None
                 await asyncio.sleep(0.01)

@@ -17,10 +17,10 @@ from agent.web.addresses import WebError
 from agent.web.fetcher import MAX_BYTES, MAX_FETCHES, WebFetcher
 from agent.web.robots_rules import MAX_RULES, parse_robots
 from sandbox.inside.text_encoding import codec_of
+from tests.support.growth import many_steps_seconds
 from tests.support.web_server import ARTICLE, ClonedResponse, Handler, WebSite, html, serve_site
 
 T = TypeVar("T")
-MAX_LAG_SECONDS = 1.0  # on a busy machine; what it replaces blocked for 26 s
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ async def watched_loop() -> AsyncIterator[list[float]]:
 async def without_lag(work: Awaitable[T]) -> T:
     async with watched_loop() as worst:
         found = await work
-    assert worst[0] < MAX_LAG_SECONDS
+    assert worst[0] < many_steps_seconds()  # what it replaces took a hundred times as long
     return found
 
 
@@ -230,7 +230,7 @@ async def test_fetches_that_were_cancelled_leave_their_host_to_others(site: WebS
     crowd = [
         asyncio.create_task(fetcher.fetch(site.url(f"/{n}"), owner=n // 10), name=f"crowd {n}") for n in range(1, 300)
     ]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(site.requests) < 2:  # the first of them has come through
             await asyncio.sleep(0.01)
     for task in crowd:

@@ -49,7 +49,7 @@ async def test_what_alertmanager_posts_is_read(tmp_path: Path) -> None:
             ]
             async with session.post(f"{address}/api/v2/alerts", json=alerts) as answer:
                 assert answer.status == 200
-            event, body, id = await asyncio.wait_for(received.get(), 30)
+            event, body, id = await asyncio.wait_for(received.get(), 60)
             assert (event.sender, event.kind, id) == ("Alertmanager", "firing", "")
             assert sorted(item.title for item in event.items) == [f"HighLatency (db{number})" for number in range(3)]
             assert {item.severity for item in event.items} == {"critical"}
@@ -60,7 +60,7 @@ async def test_what_alertmanager_posts_is_read(tmp_path: Path) -> None:
                 alert["endsAt"] = "2026-01-01T00:00:00Z"  # type: ignore[assignment]  # of another shape than labels
             async with session.post(f"{address}/api/v2/alerts", json=alerts) as answer:
                 assert answer.status == 200
-            ended, _body, _id = await asyncio.wait_for(received.get(), 30)
+            ended, _body, _id = await asyncio.wait_for(received.get(), 60)
             assert (ended.is_resolved, ended.subject) == (True, event.subject)
     finally:
         await runner.cleanup()

@@ -28,6 +28,7 @@ from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.select import LazySandbox
 from sandbox.settings import SandboxSettings
+from tests.fakes.server import read_form
 from tests.support.engines import need_bubblewrap
 from tests.support.rehearsed_database import rehearsed_database
 from tests.support.rigs.slack import SlackRig
@@ -125,10 +126,8 @@ async def test_a_voice_message_is_transcribed_and_shown(desk: Desk, tmp_path: Pa
     asked = []
 
     async def transcriptions(request: web.Request) -> web.Response:
-        form = await request.post()
-        sent = form["file"]
-        assert isinstance(sent, web.FileField)
-        asked.append((form["model"], form["language"], sent.filename, sent.file.read()))
+        form = await read_form(request)
+        asked.append((form.texts["model"], form.texts["language"], *form.files["file"]))
         assert request.headers["Authorization"] == "Bearer k"
         return web.json_response({"text": " Hello there.\nHow are you? "})
 

@@ -149,12 +149,13 @@ async def test_a_thumb_counts_on_the_day_of_the_answer(store: Database) -> None:
 
 
 async def test_a_month_is_kept(store: Database) -> None:
-    await end(store, 1, model_call(), noted=(CallOutcome(Used.TOOL, "bash", error=CallError.FAULT),))
-    await end(store, 2, model_call(), at=time.time() - OUTCOME_DAYS * DAY)
+    now = time.time()
+    await end(store, 1, model_call(), noted=(CallOutcome(Used.TOOL, "bash", error=CallError.FAULT),), at=now)
+    await end(store, 2, model_call(), at=now - OUTCOME_DAYS * DAY)
     for table in personal.OUTCOMES:
-        await store.run(partial(retention.delete_finished, table=table, before=time.time() + DAY, limit=100))
+        await store.run(partial(retention.delete_finished, table=table, before=now + DAY, limit=100))
     rows = await store.run(lambda execute: execute("SELECT DISTINCT day FROM outcomes", {}))
-    assert [int(row["day"]) for row in rows] == [int(time.time() // DAY)]
+    assert [int(row["day"]) for row in rows] == [int(now // DAY)]
 
 
 async def test_a_job_and_an_interrupted_run_count_without_a_request_of_a_person(store: Database) -> None:

@@ -275,7 +275,7 @@ async def test_a_process_that_has_recorded_a_deed_makes_others_wait_only_at_its_
     def slow(execute: Execute) -> int:
         note(execute, "slow")
         recorded.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return audit_locks(execute)  # the wait alone shows nothing: the server ends a transaction that stands still
 
     async with opened(url, shared=True) as one, opened(url, shared=True) as two:

@@ -22,6 +22,7 @@ from bot.config.schema import Config, MemoryConfig, SandboxConfig
 from bot.service.findings import Finding
 from tests.fakes.model import FakeModel
 from tests.fakes.push import serve_push
+from tests.fakes.server import read_form
 from tests.support.engines import need_bubblewrap
 from tests.support.web_server import ClonedResponse, serve_site
 
@@ -48,9 +49,7 @@ async def test_services_that_work_pass(tmp_path: Path) -> None:
     sent = []
 
     async def transcribe(request: web.Request) -> web.Response:
-        file = (await request.post())["file"]
-        assert isinstance(file, web.FileField)
-        sent.append(file.file.read())
+        sent.append((await read_form(request)).files["file"][1])
         return web.json_response({"text": ""})
 
     async def embed(request: web.Request) -> web.Response:

@@ -71,7 +71,7 @@ async def test_a_receiver_that_needs_long_for_many_rows_gets_fewer_at_once(store
             async def is_stored() -> bool:
                 return await store.run(partial(read_cursor, target=push.target)) == ROWS
 
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not await is_stored():
                     await asyncio.sleep(0.02)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import pytest
 
@@ -12,6 +11,7 @@ from channels.shared.access_token import AccessToken
 from channels.shared.caches import ExpiringDict, LatestDict, TypingActions
 from channels.shared.http_client import HttpClient
 from channels.shared.lifecycle import opened
+from tests.support.ports import free_port
 
 
 async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -36,8 +36,7 @@ async def test_an_unanswered_call_may_have_had_an_effect_unless_it_can_be_repeat
 
 
 async def test_a_call_that_was_not_sent_is_repeated() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/"
+    url = f"http://127.0.0.1:{free_port()}/"
     async with opened(HttpClient("Chat", "", "")) as client:
         with pytest.raises(TryLater, match="Chat cannot be reached"):
             async with client.request("POST", url):

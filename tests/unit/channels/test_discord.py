@@ -11,7 +11,7 @@ import pytest
 from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
 from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
 from channels.base import CommandInfo, OutgoingFile, Receipt, Refused, TryLater
-from tests.fakes.discord import BOT, CHANNEL, GUILD, JANE, MAX, Rates
+from tests.fakes.discord import CHANNEL, GUILD, JANE, MAX, Rates
 from tests.fakes.discord_world import ROLE
 from tests.fakes.server import until
 from tests.support.recording_inbox import Box, Memory
@@ -181,9 +181,10 @@ async def test_typing_is_shown_until_the_reply_is_done(rig: DiscordRig) -> None:
     room, [post] = rig.server.rooms[message.id], rig.server.calls_of("createMessage")
     await until(lambda: room.typing and room.typing[-1] > post.at)  # a message ends it, so it is sent again
     await reply.finish(Final("Done."))
-    count = len(rig.server.calls_of("typing"))
-    await asyncio.sleep(0.2)
-    assert len(rig.server.calls_of("typing")) == count
+    count = len(room.typing)
+    await rig.say("and now?")
+    await until(lambda: rig.server.calls_of("typing")[-1].channel != message.id, what="typing in another place")
+    assert len(room.typing) == count
 
 
 async def test_typing_is_shown_at_once(rig: DiscordRig) -> None:
@@ -433,9 +434,10 @@ async def test_an_ignored_message_shows_no_typing(rig: DiscordRig) -> None:
     rig.box.refuses = lambda message: True
     rig.server.say("hello", CHANNEL, mention=True)
     await until(lambda: rig.box.receipts == [Receipt.IGNORED])
-    await asyncio.sleep(0.05)
+    rig.box.refuses = lambda message: False
+    await rig.say("hello")
+    await until(lambda: rig.server.calls_of("typing"))
     assert not rig.server.rooms[CHANNEL].typing
-    assert BOT not in str(rig.server.calls_of("typing"))
 
 
 LONG = "\n\n".join(f"Paragraph {number}: " + "words and words " * 60 for number in range(20))

@@ -58,7 +58,7 @@ async def test_a_cancellation_while_an_event_arrives_is_not_swallowed() -> None:
             pass
 
     reading = asyncio.create_task(read())
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0)
     lines.feed_data(b'{"state": "up"}\n')
     await asyncio.sleep(0)
     reading.cancel()

@@ -212,8 +212,9 @@ async def test_people_without_access_get_no_reaction(rig: SlackRig) -> None:
     rig.box.refuses = lambda message: True
     rig.mutter("hello", 7, mention=True)
     await until(lambda: rig.box.receipts)
-    await asyncio.sleep(0.1)
-    assert not rig.server.calls_of("agents.sessions.setStatus")
+    rig.box.refuses = lambda message: False
+    await rig.say("hello", 8)
+    await until(lambda: rig.server.conversation(OPS).sessions == {rig.root(8): "processing"})
     assert not rig.server.calls_of("reactions.add")
 
 

@@ -43,9 +43,8 @@ async def test_typing_is_shown_from_the_start_until_text_is_visible(rig: Telegra
     await rig.say("hello")
     await until(lambda: rig.server.calls_of("sendChatAction"))
     reply = rig.channel.reply(rig.thread(), Memory())
-    await asyncio.sleep(0.05)
-    assert len(rig.server.calls_of("sendChatAction")) == 1  # it still shows
     await reply.finish(Final("Hello."))
+    assert len(rig.server.calls_of("sendChatAction")) == 1  # it showed until then
     await rig.say("and now?")  # the answer took it away
     await until(lambda: len(rig.server.calls_of("sendChatAction")) == 2)
 

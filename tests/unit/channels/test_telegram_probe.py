@@ -113,4 +113,5 @@ async def test_another_program_that_keeps_polling_is_reported_until_it_stops(tmp
         assert "standing by" in rig.channel.readiness().detail
         rig.server.clear_faults()
         await ready(rig)
+        assert (await rig.box.next()).text == "wake the poll"
         assert (await rig.say("after it")).text == "after it"

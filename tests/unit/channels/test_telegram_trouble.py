@@ -164,15 +164,14 @@ async def test_a_webhook_is_removed(tmp_path: Path) -> None:
 async def test_the_channel_waits_for_an_api_that_is_down_at_start() -> None:
     server = FakeTelegram()
     await server.start()
-    port = server.port
     await server.stop()
-    settings = telegram.TelegramSettings(token=Secret(TOKEN), base_url=f"http://127.0.0.1:{port}")
+    settings = telegram.TelegramSettings(token=Secret(TOKEN), base_url=server.base_url)
     box = Box()
     async with telegram.connect(settings) as channel, listening(channel, box):
         await until(lambda: channel.readiness().health is Health.DOWN)
         with pytest.raises(TryLater):
             await channel.announce([CommandInfo("help", "What I can do")])
-        await server.start(port)
+        await server.start()
         server.send("finally")
         assert (await box.next()).text == "finally"
         await until(lambda: server.commands, what="the commands, announced after all")

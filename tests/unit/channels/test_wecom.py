@@ -239,7 +239,7 @@ async def test_frames_are_spread_over_the_life_of_a_stream(rig: WeComRig) -> Non
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await scope.acquire(Priority.STREAM)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await scope.acquire(Priority.FINAL)
 
 

@@ -82,8 +82,8 @@ async def test_a_sandbox_killed_during_a_command_is_replaced(
 ) -> None:
     async with provider.acquire("t", folder) as sandbox:
         await sandbox.write(f"{WORKSPACE}/kept", b"kept")
-        running = asyncio.create_task(sandbox.run(ShellCommand("sleep 7020")))
-        await asyncio.sleep(0.3)
+        running = asyncio.create_task(sandbox.run(ShellCommand("touch begun; sleep 7020")))
+        await until((folder / "workspace" / "begun").exists, what="the command")
         (outer,) = bubblewraps()
         os.kill(outer if victim == "bubblewrap" else children(outer)[0], signal.SIGKILL)
         with pytest.raises(SandboxGone, match="files are intact"):

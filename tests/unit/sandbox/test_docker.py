@@ -317,7 +317,7 @@ async def test_a_silent_server_leaves_no_container(
     changes = f"RUN rm {place} && printf '#!/bin/sh\\nexec sleep 600\\n' > {place} && chmod 755 {place}"
     async with built(engine, changes) as tag, docker_provider(replace(settings, image=tag)) as provider:
         with pytest.raises(SandboxError, match="takes too long to start"):
-            async with asyncio.timeout(30), provider.acquire("t", folder):
+            async with asyncio.timeout(60), provider.acquire("t", folder):
                 pass
         assert await theirs(engine, tmp_path) == []
 

@@ -394,7 +394,7 @@ def test_copy_both_ways_is_concurrent_and_forwards_the_end() -> None:
     for thread in talking:
         thread.start()
     for thread in (*talking, carrying):
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()
     assert got == {"near": payloads[1], "far": payloads[0]}
     for end in (near, one, other, far):

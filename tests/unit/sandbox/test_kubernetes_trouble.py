@@ -127,7 +127,7 @@ async def test_a_fork_bomb_ends_its_pod_and_nothing_else(cluster: Cluster, tmp_p
     provider, kube = cluster
     async with provider.acquire("other", tmp_path / "other") as other:
         async with provider.acquire("enemy", tmp_path / "enemy") as enemy:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 with pytest.raises(SandboxGone, match=r"more processes and threads than `sandbox.processes` allows"):
                     await enemy.run(ShellCommand(bomb, timeout_seconds=60))
         assert (await other.run(ShellCommand("echo lives"))).output == "lives\n"
@@ -256,7 +256,7 @@ async def test_an_exec_that_says_nothing_is_given_up(cluster: Cluster, tmp_path:
             pass
 
     kube.hostile_exec = say_nothing
-    async with asyncio.timeout(45):
+    async with asyncio.timeout(60):
         with pytest.raises(SandboxUnavailable, match="The command server does not start"):
             await start(provider, tmp_path)
     assert kube.pods == {}

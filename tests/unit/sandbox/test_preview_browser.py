@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from sandbox.base import WORKSPACE, Sandbox, ShellCommand
 from sandbox.network.preview import PreviewServer
 from tests.support.engines import need_chromium
+from tests.support.ports import free_port
 from tests.unit.sandbox.test_preview import SETTINGS, disk, sandbox
 
 __all__ = ["disk", "sandbox"]  # the fixtures
@@ -36,8 +36,7 @@ while True:
 async def test_foreign_cookies_are_not_forwarded(sandbox: Sandbox, tmp_path: Path) -> None:
     need_chromium()
     heads: list[str] = []
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     settings = replace(SETTINGS, listen=f"127.0.0.1:{port}", public_url=f"http://*.preview.example.test:{port}")
 
     async def company(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -191,7 +191,7 @@ async def running_proxy(folder: Path, *more: str) -> AsyncIterator[str]:
     )  # fmt: skip
     assert process.stderr
     try:
-        line = await asyncio.wait_for(process.stderr.readline(), 30)
+        line = await asyncio.wait_for(process.stderr.readline(), 60)
         assert b"ready" in line, line
         yield f"unix://{listen}"
     finally:

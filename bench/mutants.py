@@ -2,10 +2,9 @@
 
     python -m bench.mutants --count 20 --area rights --seed 1     (also: make mutants ARGS="…")
 
-All happens in a copy of the tree. One process has collected the tests and knows which of them run which lines; a mutant is
-planted in a fork of it, in memory, and costs seconds. On survivors, and on faults outside of functions, the wider tests
-run in a second process with the file changed. mutmut and cosmic-ray start pytest for each mutant (4 to 10 s of imports
-here), and choose tests by a command of one's own (cosmic-ray) or by names of functions without async ones' tasks (mutmut).
+All happens in a copy of the tree. One process has collected the tests and knows which of them run which lines; a mutant
+is planted in a fork of it, in memory, and costs seconds. On survivors, and on faults outside of functions, the wider
+tests run in a second process with the file changed. mutmut and cosmic-ray import all for each mutant (4 to 10 s).
 """
 
 from __future__ import annotations
@@ -13,14 +12,10 @@ from __future__ import annotations
 import argparse
 import builtins
 import contextlib
-import difflib
 import gc
 import importlib
-import itertools
 import json
 import os
-import random
-import re
 import shutil
 import signal
 import subprocess
@@ -28,133 +23,19 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
 
 import pytest
 
-from bench.mutations import Fault, faults, marked
+from bench.mutant_areas import AREAS, Mutant, draw, near
+from bench.mutations import marked
 
 ROOT = Path(__file__).parents[1]
 MAX_SECONDS, MAX_WIDER_SECONDS = 60.0, 300.0  # beside the time of the tests themselves; a mutant that hangs is caught
 JOBS = 3  # most tests wait
-
-
-@dataclass(frozen=True, slots=True)
-class Area:
-    """Files of the program, the folders of their nearest tests, and the wider tests, which other processes run."""
-
-    files: str
-    words: str  # a test file is near if it has one of these
-    wider: str = ""
-
-
-AREAS = {
-    "rights": Area(
-        "bot/rights/*.py",
-        "bot.rights bot.team test_commands test_notifications",
-        "permissions roles strangers access links plan_holds own_resources refusals budgets",
-    ),
-    "permissions": Area(
-        "agent/permissions/*.py",
-        "agent.permissions test_policies",
-        "permissions permissions_try rules_by_paths outward ways_out roles",
-    ),
-    "exposure": Area(
-        "bot/journey/exposure.py agent/policies/exposure.py bot/storage/exposures.py agent/permissions/outward.py "
-        "agent/permissions/reach.py",
-        "agent.permissions test_exposure test_exposures test_claims test_inbox test_hand_over test_web_search "
-        "test_turn_runner test_retention test_tasks test_ways_out",
-        "outward ways_out hostile_pages permissions",
-    ),
-    "api": Area(
-        "bot/api/caller.py bot/api/keys.py bot/api/posting.py bot/api/page/identity.py bot/api/page/sessions.py "
-        "bot/http/route.py bot/http/visitors.py bot/http/exchange.py",
-        "bot.api bot.http",
-        "api page_access page_sign_in page_proxy api_files operate origins openapi",
-    ),
-    "journey": Area(
-        "bot/journey/inbox.py bot/journey/scheduler.py bot/journey/questions.py bot/journey/turn_*.py "
-        "bot/journey/addressing.py bot/journey/bundles.py bot/journey/live_questions.py bot/journey/running_turn.py",
-        "bot.journey test_commands",
-        "talk questions waiting threads crash new_and_stop quoted_replies",
-    ),
-    "claims": Area("bot/journey/claims.py", "bot.journey", "questions talk roles permissions crash"),
-    "outbox": Area(
-        "bot/journey/outbox.py bot/storage/outbox.py",
-        "bot.journey.outbox bot.storage test_outbox test_shared_outbox test_notifications test_races test_many_at_once",
-        "crash faults posts",
-    ),
-    "hooks": Area(
-        "bot/hooks/*.py bot/service/hook_signatures.py",
-        "bot.hooks bot.service.hook_signatures",
-        "hooks hook_threads hooks_in_threads relay",
-    ),
-    "files": Area(
-        "sandbox/disk/safe_files.py sandbox/disk/unpacking.py",
-        "sandbox.disk.safe_files sandbox.disk.unpacking test_attachments test_artifacts test_quota",
-        "files",
-    ),
-    "budgets": Area(
-        "bot/rights/budget_limits.py bot/rights/reservations.py bot/rights/rates.py",
-        "bot.rights bot.budgets test_commands",
-        "budgets charges",
-    ),
-    "schedules": Area(
-        "bot/schedules/*.py bot/service/schedule_timing.py", "bot.schedules test_commands test_watches", "schedules"
-    ),
-    "replies": Area(
-        "channels/shared/reply_*.py",
-        "channels.shared.reply_writer channels.shared.reply_window test_channel_reply test_reply_writer",
-        "talk faults",
-    ),
-    "policies": Area("agent/policies/*.py", "agent.policies agent.turn agent.factory", "whole_calls models faults"),
-}
-EQUIVALENT = {  # what no test can catch, because the program does the same: file and changed line, and the reason
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A fault in a file of an area."""
-
-    area: str
-    path: str
-    fault: Fault
-
-    def __str__(self) -> str:
-        return f"{self.area} {self.path}:{self.fault.line}  {self.fault.before}  →  {self.fault.after}"
-
-
-def draw(areas: Collection[str], count: int, seed: int) -> list[Mutant]:
-    """Return `count` mutants of each area, the same for a seed."""
-    drawn: list[Mutant] = []
-    for name in areas:
-        paths = sorted({path for glob in AREAS[name].files.split() for path in ROOT.glob(glob)})
-        found = [Mutant(name, str(p.relative_to(ROOT)), f) for p in paths for f in faults(p.read_text())]
-        random.Random(f"{seed} {name}").shuffle(found)
-        drawn += itertools.islice(filter(counts, found), count)
-    return drawn
-
-
-def counts(mutant: Mutant) -> bool:
-    """Return whether a mutant is Python, and not one that no test can catch."""
-    try:
-        compile(mutant.fault.text, mutant.path, "exec")
-    except SyntaxError:
-        return False
-    return f"{mutant.path}: {mutant.fault.after}" not in EQUIVALENT
-
-
-def near(area: Area) -> Iterator[str]:
-    """Return the test files that import a part of the area, or are named."""
-    imports = re.compile(rf"^ *(?:from|import) (?:{'|'.join(map(re.escape, area.words.split()))})\b", re.MULTILINE)
-    for path in sorted([*ROOT.glob("tests/unit/*/test_*.py"), *ROOT.glob("tests/contracts/test_*.py")]):
-        if path.stem in area.words.split() or imports.search(path.read_text()):
-            yield str(path.relative_to(ROOT))
 
 
 class Planting:
@@ -163,6 +44,8 @@ class Planting:
     def __init__(self, mutants: Sequence[Mutant], report: Path) -> None:
         self._mutants, self._report = mutants, report
         self._functions: defaultdict[str, list[FunctionType]] = defaultdict(list)
+        self._running: dict[int, tuple[int, float]] = {}  # pid → the mutant's number, and when it is killed
+        self.caught: dict[int, str] = {}  # number → what caught the mutant, "" for nothing
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -176,27 +59,26 @@ class Planting:
                 self._functions[name.removeprefix(f"{ROOT}/")].append(each)
         gc.freeze()
         reached = self._trace(session, paths)
-        if os.environ.get("MDEBUG"):
-            print({p: len(f) for p, f in self._functions.items() if p in paths}, len(session.items), len(reached))
-            print({p: sum(any(b.startswith(p) for b in blocks) for _, blocks in reached.values()) for p in paths})
-        started: dict[int, tuple[Mutant, float]] = {}
-        results: dict[str, str] = {}
-        for mutant in [*self._mutants, *[None] * JOBS]:
-            while started and (mutant is None or len(started) >= JOBS):
-                for pid, (running, deadline) in [*started.items()]:
-                    if (failed := _ended(pid, deadline)) is not None:
-                        del started[pid]
-                        note = self._report / str(pid)
-                        results[str(running)] = (note.read_text() or "it dies" if note.exists() else "it hangs") if failed else ""
-                        print("." if failed else "S", end="", file=sys.stderr, flush=True)
-                time.sleep(0.02)
-            if mutant and mutant.fault.block:
-                block = f"{mutant.path}:{mutant.fault.block}"
-                chosen = sorted((t, node) for node, (t, blocks) in reached.items() if block in blocks)
-                pid = _fork(self._report, lambda m=mutant, c=chosen: self._try(session, m, [n for _, n in c]))  # type: ignore[misc]
-                started[pid] = mutant, time.monotonic() + MAX_SECONDS + 3 * sum(t for t, _ in chosen)
-        (self._report / "results").write_text(json.dumps(results))
+        for number, mutant in enumerate(self._mutants):
+            block = f"{mutant.path}:{mutant.fault.block}"
+            chosen = sorted((seconds, name) for name, (seconds, blocks) in reached.items() if block in blocks)
+            if chosen:
+                self._collect(JOBS - 1)
+                pid = _fork(self._report, partial(self._try, session, mutant, [name for _, name in chosen]))
+                self._running[pid] = number, time.monotonic() + MAX_SECONDS + 3 * sum(each for each, _ in chosen)
+        self._collect(0)
         return True
+
+    def _collect(self, most: int) -> None:
+        """Wait until no more than so many forks run, and note by what the mutants of the others were caught."""
+        while len(self._running) > most:
+            for pid, (number, deadline) in [*self._running.items()]:
+                if (failed := _ended(pid, deadline)) is not None:
+                    del self._running[pid]
+                    note = self._report / str(pid)
+                    self.caught[number] = "" if not failed else note.read_text() if note.exists() else "its end"
+                    print("." if failed else "S", end="", file=sys.stderr, flush=True)
+            time.sleep(0.02)
 
     def _trace(self, session: pytest.Session, paths: Sequence[str]) -> Mapping[str, tuple[float, Collection[str]]]:
         """Return for each test that passes its seconds and the blocks of these files that it runs."""
@@ -216,7 +98,7 @@ class Planting:
                     traced[item.nodeid] = (time.monotonic() - since, sorted(hits))
             return json.dumps(traced)
 
-        running = {_fork(self._report, lambda p=part: run(p)) for part in range(JOBS)}  # type: ignore[misc]
+        running = {_fork(self._report, partial(run, part)) for part in range(JOBS)}
         reached: dict[str, tuple[float, Collection[str]]] = {}
         for pid in running:
             os.waitpid(pid, 0)
@@ -250,8 +132,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(each)
 
 
-def _fork(folder: Path, work: Any) -> int:
-    """Run `work` in a fork with folders of its own. It leaves a note with what it returned, and fails if there was any."""
+def _fork(folder: Path, work: Callable[[], str]) -> int:
+    """Run `work` in a fork with a folder of its own. It leaves a note of what it returned, and fails if it did."""
     if pid := os.fork():
         return pid
     os.setsid()
@@ -283,7 +165,7 @@ def _ended(pid: int, deadline: float) -> bool | None:
 
 
 def widely(mutant: Mutant, files: Sequence[str]) -> bool:
-    """Return whether the wider tests, or those of the same file where it has none, catch a mutant that is in its file."""
+    """Return whether these tests catch a mutant that stands in its file."""
     path = ROOT / mutant.path
     original = path.read_text()
     path.write_text(mutant.fault.text)
@@ -316,21 +198,20 @@ def study(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as report:
         chosen = sorted({path for each in files.values() for path in each})
         words = ["-q", "-s", "--no-header", "-p", "no:cacheprovider", "-m", "not slow", *chosen]
-        pytest.main(words, [Planting(mutants, Path(report))])
-        results = json.loads(Path(report, "results").read_text())
-    caught = {mutant: results.get(str(mutant), "") for mutant in mutants}
-    for mutant in [mutant for mutant, by in caught.items() if not by and not options.nearest]:
-        wider = [f"tests/e2e/test_{name}.py" for name in AREAS[mutant.area].wider.split()]
-        if widely(mutant, [*(() if mutant.fault.block else files[mutant.area]), *wider]):
-            caught[mutant] = "the wider tests"
-    for mutant, by in caught.items():
-        if not by:
-            lines = [(ROOT / mutant.path).read_text().splitlines(), mutant.fault.text.splitlines()]
-            print(f"\nSURVIVED: {mutant}", *list(difflib.unified_diff(*lines, n=0, lineterm=""))[2:], sep="\n")
+        pytest.main(words, [planting := Planting(mutants, Path(report))])
+    caught = [planting.caught.get(number, "") for number in range(len(mutants))]
+    for number, mutant in enumerate(mutants):
+        if not caught[number] and not options.nearest:
+            wider = [f"tests/e2e/test_{name}.py" for name in AREAS[mutant.area].wider.split()]
+            unreached = () if mutant.fault.block else files[mutant.area]
+            caught[number] = "the wider tests" if widely(mutant, [*unreached, *wider]) else ""
+        place = f"{mutant.path}:{mutant.fault.line}"
+        if not caught[number]:
+            print(f"\nSURVIVED: {place}\n-{mutant.fault.before}\n+{mutant.fault.after}", flush=True)
         elif options.verbose:
-            print(f"{mutant}\n    caught by {by}")
+            print(f"{place} {caught[number]}")
     for name in files:
-        own = [by for mutant, by in caught.items() if mutant.area == name]
+        own = [by for mutant, by in zip(mutants, caught, strict=True) if mutant.area == name]
         print(f"{name}: {sum(map(bool, own))} of {len(own)} caught")
     return 0
 

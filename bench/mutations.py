@@ -23,7 +23,6 @@ OPPOSITES: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
 NAMES = {"all": "any", "any": "all", "min": "max", "max": "min"}
 QUIET = ("logger.", "log.", "logging.")  # lines of the log are no behaviour
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +141,12 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[str]:
             yield str(value + 1)
         case ast.Raise() | ast.Continue() | ast.Break() | ast.Expr(value=ast.Call() | ast.Await()):
             yield "pass"
-        case _ if isinstance(node, COMPREHENSIONS) and any(each.ifs for each in node.generators):
-            bare = copy.deepcopy(node)
-            for each in bare.generators:
-                each.ifs = []
-            yield ast.unparse(bare)
+        case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+            if any(loop.ifs for loop in node.generators):
+                bare = copy.deepcopy(node)
+                for loop in bare.generators:
+                    loop.ifs = []
+                yield ast.unparse(bare)
 
 
 def _with(node: ast.expr, **changed: object) -> str:

@@ -21,7 +21,7 @@ from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claimed_store import ClaimedStore, ClaimLost
 from bot.journey.inbox import Inbox, longest_wait
 from bot.journey.running_turn import Account
-from bot.rights.approvals import RoutedApproval
+from bot.rights.approvals import RoutedApproval, question_columns
 from bot.rights.reservations import Budgets
 from bot.storage import conversations, runs
 from bot.storage import inbox as stored
@@ -499,7 +499,7 @@ async def test_a_text_from_before_a_question_of_a_running_turn_does_not_answer_i
     await inbox.receive([message("blue", 2, author=Author("78", "Eve"))])
 
     def ask_and_look(execute: Execute) -> list[str]:
-        columns, asked = questions.question_columns(COLOUR, job.requester), time.time() + asked_later
+        columns, asked = question_columns(COLOUR, job.requester), time.time() + asked_later
         stored_questions.store_question(
             execute, COLOUR, job.conversation, run=job.run, number=0, answerers=columns, now=asked
         )

@@ -14,6 +14,7 @@ from agent.exposure import (
     MAX_ADDRESS_CHARS,
     MAX_FOUND,
     MAX_KNOWN,
+    OUTWARD,
     Brings,
     Exposure,
     OutwardMode,

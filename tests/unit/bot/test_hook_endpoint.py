@@ -272,7 +272,7 @@ async def test_a_group_goes_on_where_it_began_and_its_end_is_said_there(bench: B
 
 async def test_an_end_that_comes_with_new_alerts_is_told_while_they_are_worked_on(bench: Bench) -> None:
     await bench.post("alertmanager", hook_payloads.alertmanager("Begins", group="a"))
-    await bench.post("alertmanager", hook_payloads.alertmanager("Ends", group="b", status="resolved"))
+    await bench.post("alertmanager", hook_payloads.alertmanager("Ends", group="a", status="resolved"))
     await bench.look("alertmanager", await bench.latest() + 1)
     [message] = await bench.messages()
     assert "Begins:" in message.quotes[0].text

@@ -23,7 +23,7 @@ WANTED_EXTRAS := $(sort $(filter $(LOCKED_EXTRAS),$(EXTRAS) $(patsubst .venv/.ex
 # Locks of what is installed: that of everything, or those of the channels.
 RUNTIME_LOCKS := $(or $(CHANNEL_LOCKS),requirements.lock)
 
-.PHONY: FORCE help install run setup dev check quick test suite long costs bench docs schema words lock release fixture clean
+.PHONY: FORCE help install run setup dev check quick test suite long costs bench mutants docs schema words lock release fixture clean
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -126,6 +126,9 @@ costs: dev .venv/.collected ## measure all tests and write what they cost, by wh
 
 bench: dev ## measure medians and ratios against the floor; ARGS=--full for full sizes
 	$(BIN)/python -m bench $(ARGS)
+
+mutants: dev ## plant one-line faults in a copy of the core and name those that no test catches; ARGS="--area rights --count 20"
+	$(BIN)/python -m bench.mutants $(ARGS)
 
 docs: setup ## generate docs/configuration.md and the index of the decisions
 	$(BIN)/python -c "from bot.config.reference import settings_page; open('docs/configuration.md', 'w').write(settings_page())"

@@ -1,5 +1,8 @@
-"""Migrate a database of an earlier version and kill the process before every step in turn, or every sixth one: `python -m
-tests.support.killed_migration FOLDER`. After each kill, an undisturbed start follows.
+"""Migrate a database of an earlier version and kill the process before every step, or every sixth one.
+
+    python -m tests.support.killed_migration FOLDER
+
+After each kill, an undisturbed start follows.
 
 A step is a call that changes something: a statement, a commit, a renamed file. A profiler counts them. Each attempt is
 a forked process with Alembic already loaded. The earlier version is only a few migrations old, because every step runs

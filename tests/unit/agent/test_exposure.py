@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from agent.exposure import (
     MAX_ADDRESS_CHARS,
     MAX_FOUND,
     MAX_KNOWN,
+    OUTWARD,
     Brings,
     Exposure,
     OutwardMode,
@@ -20,7 +22,7 @@ from agent.exposure import (
     find_addresses,
 )
 from agent.messages import Quote
-from agent.permissions.outward import explicit, outward_use, settles
+from agent.permissions.outward import explicit, outward_question, outward_use, settles
 from agent.permissions.reach import Reach, ReachGate
 from agent.permissions.rules import GRANTED, Judgement, RulePermissions, Subject, ToolUse, parse_rules
 from agent.sections import AgentSettings
@@ -199,6 +201,9 @@ SEARCH = ToolUse("web_search", {"query": "x"}, Subject("query"), "allow")
         (USE, "address", "web_fetch(https://*evil.test/*)", False),
         (USE, "address", "web_fetch(https://evil*)", False),
         (USE, "address", "web_*", False),
+        (USE, "address", "web_fetch(otters)", False),
+        (replace(USE, args={"url": " otters"}), "address", "web_fetch(otters)", False),
+        (replace(USE, args={}), "address", "web_fetch(https://evil.test/*)", False),
         (POST, "arguments", "mcp__hub__*", False),
         (POST, "arguments", "mcp__hub__post", True),
         (POST, "arguments", GRANTED, True),
@@ -220,6 +225,8 @@ def test_a_grant_or_a_rule_that_names_tool_and_host_settles_it(
     ("rule", "allowed"),
     [
         ("out*", False),
+        ("out*(web_fetch evil.test)", False),
+        ("Outward(web_fetch evil.test)", True),
         ("outward", False),
         ("outward(*)", False),
         ("outward(web_fetch *)", False),
@@ -233,6 +240,14 @@ def test_a_grant_or_a_rule_that_names_tool_and_host_settles_it(
 def test_a_rule_that_names_nothing_in_particular_allows_no_way_out(rule: str, allowed: bool) -> None:
     assert explicit(Judgement("allow", rule)).verdict == ("allow" if allowed else "ask")
     assert explicit(Judgement("deny", rule)).verdict == "deny"
+
+
+@pytest.mark.parametrize("use", [USE, POST, SHELL])
+def test_a_question_about_a_way_out_shows_the_call_and_grants_only_the_way(use: ToolUse) -> None:
+    asked = outward_question(use, "web_fetch evil.test")
+    assert (asked["kind"], asked["name"], asked["args"]) == ("approve", use.name, dict(use.args))
+    assert (asked["permission"], asked["grant"], asked["argument"]) == (True, [OUTWARD, "web_fetch evil.test"], "")
+    assert asked[OUTWARD] == "web_fetch evil.test"
 
 
 SALARIES = "name,salary,iban\nEve Marlow,4711,DE89370400440532013000\n张伟,8200,\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,3 +174,16 @@ def test_a_skill_has_one_name(name: str) -> None:
     for given in ("data-analysis", "data_analysis"):
         use = ToolUse("run_skill", {"name": given}, Subject("name", "skill"), "allow")
         assert judge(parse_rules(deny=[f"run_skill({name})"]), use).verdict == "deny"
+
+
+@pytest.mark.parametrize("real", [UPLOADS, OUTPUTS])
+@pytest.mark.parametrize("written", [UPLOADS, OUTPUTS])
+def test_a_rule_allows_a_path_that_matches_as_it_is_written_and_where_it_leads(written: str, real: str) -> None:
+    """A link out of an allowed folder, or into one, is not allowed; where either is denied or asks, the call is."""
+    use = ToolUse("write_file", {"path": f"{written}/a"}, Subject("path", "path"), "ask", real=(f"{real}/a",))
+    rule = [f"write_file({OUTPUTS}/*)"]
+    inside = [written == OUTPUTS, real == OUTPUTS]
+    assert judge(parse_rules(allow=rule), use).verdict == ("allow" if all(inside) else "ask")
+    assert judge(parse_rules(deny=rule), use).verdict == ("deny" if any(inside) else "ask")
+    allowed = replace(use, default="allow")
+    assert judge(parse_rules(ask=rule), allowed).verdict == ("ask" if any(inside) else "allow")

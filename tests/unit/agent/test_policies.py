@@ -155,6 +155,8 @@ def test_retry_after_is_parsed_in_all_forms_and_limited() -> None:
     retry = RetryPolicy(first_seconds=1.0, max_seconds=60.0)
     assert 7 <= retry._wait_seconds(0, 7.0) <= 7.2
     assert 60 <= retry._wait_seconds(0, 3600.0) <= 61
+    for asked in (None, 0.0, 7.0, 3600.0):
+        assert len({retry._wait_seconds(0, asked) for _ in range(50)}) > 1, "turns that failed together are spread"
     assert all(6.4 <= retry._wait_seconds(3, None) <= 9.6 for _ in range(50))
     assert all(retry._wait_seconds(20, None) <= 36 for _ in range(50))
 

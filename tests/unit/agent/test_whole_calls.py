@@ -15,6 +15,7 @@ from agent.blocks import Approve, Block, Notice, Step
 from agent.models.arguments import BadArguments, parse_arguments
 from agent.models.settings import ModelSettings
 from agent.models.whole_calls import cut_reason, settle_calls
+from agent.outcomes import Used
 from agent.permissions.rules import RulePermissions, parse_rules
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.server import Json
@@ -106,6 +107,13 @@ async def test_no_person_is_asked_about_a_call_that_is_cut_off(make: Workshop, m
     assert not [block for block in blocks if isinstance(block, Approve)]
 
 
+async def test_a_tool_that_a_model_invents_is_not_counted(bench: Bench) -> None:
+    context = await bench.context()
+    made = [raw("invented", "{}"), raw("effect", '{"text": "a"}')]
+    await bench.run(say(steps_of({"calls": made}, text="I see")), context=context)
+    assert [outcome.name for outcome in context.meter.outcomes if outcome.used is Used.TOOL] == ["effect"]
+
+
 async def test_a_model_that_only_makes_broken_calls_is_stopped(bench: Bench, provider: Provider) -> None:
     step = {"calls": [raw("effect", CUT)], "finish": "length"}
     blocks = await bench.run(say(steps_of(*[step] * 20)))
@@ -178,6 +186,13 @@ async def test_equal_ids_in_one_answer_and_in_later_ones(provider: Provider, ben
     done = [block for block in blocks if isinstance(block, Step) and block.state == "done"]
     assert len({block.id for block in done}) == 4
     assert [request.rejected for request in provider.server.requests()] == [""] * 3
+
+
+async def test_an_id_of_an_earlier_turn_is_not_used_again(provider: Provider, bench: Bench) -> None:
+    equal = {"calls": [raw("effect", json.dumps({"text": "a"}), "call_0")]}
+    for key in ("m1", "m2"):
+        await bench.run(say(steps_of(equal, text="done"), key))
+    assert len({result.tool_call_id for result in await results(bench)}) == 2
 
 
 async def test_equal_ids_of_outputs_do_not_share_a_file(make: Workshop, model: FakeModel) -> None:

@@ -198,15 +198,21 @@ async def test_tokens_of_a_turn(store: Database) -> None:
 async def test_a_caller_that_is_cancelled_while_it_reserves_holds_nothing(store: Database) -> None:
     """Its transaction may be under way, and is committed nevertheless."""
     budgets = budgets_of(store, BudgetConfig("everything", money=Money(300)))
-    for moment in range(6):
+
+    def named(*names: str) -> list[asyncio.Task[Any]]:
+        return [each for each in asyncio.all_tasks() if each.get_name() in names]
+
+    for moment in range(7):
         task = asyncio.create_task(reserve(budgets))
-        for _ in range(moment):
+        if moment == 6:
+            while not named("reserve"):
+                await asyncio.sleep(0)
+        for _ in range(moment % 6):
             await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        left = [each for each in asyncio.all_tasks() if each.get_name() in ("reserve", "give back")]
-        await asyncio.gather(*left)
+        await asyncio.gather(*named("reserve", "give back"))
     assert {held for _, _, held in await counters(store)} <= {0}
     assert (await store.run(lambda execute: usage.spent(execute, "everything", "all", 0.0))).calls == 0
 

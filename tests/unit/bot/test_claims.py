@@ -21,10 +21,11 @@ from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claimed_store import ClaimedStore, ClaimLost
 from bot.journey.inbox import Inbox, longest_wait
 from bot.journey.running_turn import Account
-from bot.rights.approvals import RoutedApproval
+from bot.rights.approvals import RoutedApproval, question_columns
 from bot.rights.reservations import Budgets
 from bot.storage import conversations, runs
 from bot.storage import inbox as stored
+from bot.storage import questions as stored_questions
 from bot.storage.database import Database, Execute, StorageError
 from bot.storage.migrate import migrate_database
 from bot.storage.states import RunState
@@ -487,6 +488,27 @@ async def test_all_answered_questions_resume_one_run(store: Database, inbox: Inb
     await store.run(lambda execute: claims.suspend_run(execute, job))
     (again,) = await claim(store)
     assert given(again) == given(job)
+
+
+@pytest.mark.parametrize(("asked_later", "answers"), [(300.0, []), (-300.0, ["blue"])])
+async def test_a_text_from_before_a_question_of_a_running_turn_does_not_answer_it(
+    store: Database, inbox: Inbox, asked_later: float, answers: list[str]
+) -> None:
+    await inbox.receive([message("paint it")])
+    (job,) = await claim(store)
+    await inbox.receive([message("blue", 2, author=Author("78", "Eve"))])
+
+    def ask_and_look(execute: Execute) -> list[str]:
+        columns, asked = question_columns(COLOUR, job.requester), time.time() + asked_later
+        stored_questions.store_question(
+            execute, COLOUR, job.conversation, run=job.run, number=0, answerers=columns, now=asked
+        )
+        taken, _ = claims.take_answers(execute, OPEN_ACCESS, job, [COLOUR.id], time.time(), LONGEST)
+        return [answer.text for answer, _ in taken]
+
+    assert await store.run(ask_and_look) == answers
+    (row,) = await store.run(lambda execute: execute("SELECT people FROM runs", {}))
+    assert row["people"] == ("42 78" if answers else "42"), "who answers bounds the rights of the turn"
 
 
 async def test_a_click_is_kept_while_another_answer_is_processed(store: Database, inbox: Inbox) -> None:

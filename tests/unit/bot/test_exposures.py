@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from bot.journey.exposure import inherit_exposure, make_row, open_exposure
 from bot.storage import exposures, forgetting
 from bot.storage.blanked import StillCounted
 from bot.storage.database import Database
-from bot.storage.exposures import ExposureRow
+from bot.storage.exposures import ExposureRow, store_exposure
 from bot.storage.forgetting import PersonKey
 from bot.storage.migrate import migrate_database
 from tests.support.current_config import current_of
@@ -48,6 +49,32 @@ async def test_words_outlast_a_restart_and_what_is_started_inherits_them(store: 
         assert exposure.destination("query", "web_search", SECRET) == "web_search"
         assert exposure.destination("query", "web_search", {"query": "baker 1234"}) == ""
         assert exposure.destination("query", "web_search", {"query": "baker 1235"}) == "web_search"
+
+
+@pytest.mark.parametrize("own", [0, 1])
+@pytest.mark.parametrize("old", [0, 1])
+@pytest.mark.parametrize("flag", ["private", "untrusted", "files"])
+async def test_what_is_started_has_met_what_its_caller_or_itself_has_met(
+    store: Database, flag: str, old: int, own: int
+) -> None:
+    """The latest of each kind of digests are kept, and its own are the latest."""
+    kinds = ("known", "said", "listed", "private_words")
+    for conversation, met, digests in (("first", old, b"abcd"), ("task", own, b"ef")):
+        values: dict[str, Any] = {flag: met, **dict.fromkeys(kinds, digests)}
+        await store.run(partial(store_exposure, row=ExposureRow(conversation, **values)))
+    most = (2, 3, 4, 9)
+    await store.run(partial(exposures.inherit_exposure, caller="first", conversation="task", most=most))
+    row = await store.run(partial(exposures.find_exposure, conversation="task"))
+    flags = {each: getattr(row, each) for each in ("private", "untrusted", "files")}
+    assert flags == {**dict.fromkeys(flags, 0), flag: old | own}
+    assert [getattr(row, kind) for kind in kinds] == [b"ef", b"def", b"cdef", b"abcdef"]
+
+
+async def test_what_is_started_by_what_has_met_nothing_keeps_its_own(store: Database) -> None:
+    own = ExposureRow("task", private=1, said=b"ab")
+    await store.run(partial(store_exposure, row=own))
+    await store.run(partial(exposures.inherit_exposure, caller="none", conversation="task", most=(1, 1, 1, 1)))
+    assert await store.run(partial(exposures.find_exposure, conversation="task")) == own
 
 
 async def test_forgetting_a_person_forgets_the_words_and_keeps_that_calls_ask(store: Database) -> None:

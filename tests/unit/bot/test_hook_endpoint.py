@@ -193,6 +193,19 @@ async def post_raw(bench: Bench, name: str, payload: hook_payloads.Payload, head
     return int(answer.split()[1])
 
 
+@pytest.mark.parametrize("name", [name for name, signature in SIGNATURES.items() if signature in ("bearer", "gitlab")])
+async def test_a_stranger_is_refused_before_the_body_whose_end_never_comes(bench: Bench, name: str) -> None:
+    base = bench.client._base_url
+    assert base
+    reader, writer = await asyncio.open_connection(base.host, base.port)
+    head = f"POST /hooks/{name} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{{\r\n"
+    writer.write(head.encode())
+    async with asyncio.timeout(60):
+        answer = await reader.readuntil(b"\r\n")
+    writer.close()
+    assert answer.split()[1] == b"401"  # 408, if it had waited for the body
+
+
 @pytest.mark.parametrize("name", hook_payloads.ALL)
 async def test_headers_that_are_no_text_are_no_fault(bench: Bench, name: str) -> None:
     payload = hook_payloads.ALL[name]()
@@ -255,6 +268,17 @@ async def test_a_group_goes_on_where_it_began_and_its_end_is_said_there(bench: B
     assert "- firing, critical: Another" in again.quotes[0].text
     assert await bench.rows("SELECT DISTINCT conversation FROM inbox") == [("hook:1",)]
     assert await bench.rows("SELECT state FROM hook_deliveries") == [("posted",)] * 3
+
+
+async def test_an_end_that_comes_with_new_alerts_is_told_while_they_are_worked_on(bench: Bench) -> None:
+    await bench.post("alertmanager", hook_payloads.alertmanager("Begins", group="a"))
+    await bench.post("alertmanager", hook_payloads.alertmanager("Ends", group="a", status="resolved"))
+    await bench.look("alertmanager", await bench.latest() + 1)
+    [message] = await bench.messages()
+    assert "Begins:" in message.quotes[0].text
+    [notice] = await bench.notices()
+    assert "Ends:" in notice
+    assert "Begins" not in notice
 
 
 async def test_an_end_that_comes_before_its_beginning_is_said_and_the_beginning_is_worked_on(bench: Bench) -> None:

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import orjson
 import pytest
 from aiohttp import ClientSession, TCPConnector, web
+from multidict import CIMultiDict
 
+from bot.api.caller import Caller, find_caller
+from bot.api.keys import DAY_SECONDS, end_key, make_key_of
 from bot.config.http import DemoHttpConfig, HttpConfig
+from bot.config.schema import AccessConfig, ChannelConfig, Config
+from bot.config.team import MEMBER_RIGHTS, OPERATOR_RIGHTS, Right, RoleAssignment
+from bot.current import Current
 from bot.feature import Door
 from bot.features import FEATURES
 from bot.http.listener import listening
 from bot.http.route import HttpProblem, Route, json_response, read_body, read_json
 from bot.http.visitors import may_connect, refuse_unencrypted
-from bot.storage.database import StorageError
+from bot.rights.deeds import SEE_SERVICE
+from bot.storage.api_keys import OPERATE, READ, THREADS
+from bot.storage.database import Database, Execute, StorageError
+from bot.storage.migrate import migrate_database
 from channels.base import NotStored
+from tests.support.rehearsed_database import rehearsed_database
 
 CHAT = "https://chat.example"  # whose pages may call
 LARGE = 32 << 20  # more than all buffers of a connection hold
@@ -338,3 +351,121 @@ async def test_a_first_try_takes_another_port_where_its_own_is_in_use() -> None:
             assert not address.endswith(f":{port}")
     assert DemoHttpConfig.on_loopback(opens=True) == HttpConfig()  # a reload finds no change
     assert DemoHttpConfig.on_loopback(opens=True) != HttpConfig("127.0.0.1:8080")
+
+
+PEOPLE = AccessConfig(
+    operators=("U1",), roles=(RoleAssignment("member", ("U2",)), RoleAssignment("viewer", ("U3",)))
+)  # and U4 is a stranger
+
+
+class Callers:
+    """A route that finds its caller, and a key for each person and scope. `what` says how the caller must be."""
+
+    def __init__(self, store: Database) -> None:
+        self.store = store
+        self.what: dict[str, Any] = {"scope": READ}
+        self.door = Door(store, Current(Config(channels=(ChannelConfig("slack", None, PEOPLE),))), *[None] * 8)  # type: ignore[arg-type]
+
+    async def find(self, request: web.Request) -> web.StreamResponse:
+        caller = await find_caller(self.door, request, **self.what)
+        return json_response(200, {"id": caller.author.id})
+
+    async def key(self, person: str, scopes: str, expires: str = "") -> str:
+        def make(execute: Execute) -> str:
+            return make_key_of(execute, f"{person}-{scopes}", "slack", person, scopes, expires)[0]
+
+        return await self.store.run(make)
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[ClientSession]:
+        config = HttpConfig(listen="127.0.0.1:0")
+        async with (
+            listening(config, [Route("GET", "/who", self.find)]) as address,
+            ClientSession(base_url=address) as client,
+        ):
+            yield client
+
+
+async def answered(client: ClientSession, *authorization: str) -> tuple[int, str]:
+    """Return status and code, or the caller's id."""
+    headers = CIMultiDict([("Authorization", each) for each in authorization])
+    async with client.get("/who", headers=headers) as answer:
+        body = await answer.json(content_type=None)
+        return answer.status, body.get("code", body.get("id"))
+
+
+@pytest.fixture
+async def callers(tmp_path: Path) -> AsyncIterator[Callers]:
+    migrate_database(tmp_path / "fawn.db")
+    async with rehearsed_database(tmp_path / "fawn.db") as store:
+        yield Callers(store)
+
+
+@pytest.mark.parametrize("person", ["U1", "U2", "U3", "U4"])
+@pytest.mark.parametrize("right", [None, Right.TALK, Right.OPERATE])
+@pytest.mark.parametrize("scopes", [READ, THREADS, OPERATE])
+async def test_a_caller_has_a_role_the_right_and_the_scope(
+    callers: Callers, person: str, right: Right | None, scopes: str
+) -> None:
+    """Who has no right at all calls nothing, whatever their key says."""
+    given = {"U1": OPERATOR_RIGHTS, "U2": MEMBER_RIGHTS}.get(person, ())
+    authorization = f"Bearer {await callers.key(person, scopes)}"
+    async with callers.served() as client:
+        for scope, enough in {READ: (READ, THREADS), THREADS: (THREADS,), OPERATE: (OPERATE,)}.items():
+            callers.what = {"scope": scope, "right": right}
+            wanted = (403, "no_access") if not given or (right and right not in given) else (200, f"slack:{person}")
+            assert await answered(client, authorization) == (wanted if scopes in enough else (403, "no_scope"))
+
+
+@pytest.mark.parametrize(("person", "wanted"), [("U1", (200, "slack:U1")), ("U2", (403, "no_access"))])
+async def test_what_a_caller_may_not_do_is_in_the_audit(callers: Callers, person: str, wanted: tuple[int, str]) -> None:
+    callers.what = {"scope": OPERATE, "deed": SEE_SERVICE}
+    async with callers.served() as client:
+        assert await answered(client, f"Bearer {await callers.key(person, OPERATE)}") == wanted
+    rows = await callers.store.run(lambda execute: execute("SELECT body FROM audit", {}))
+    denied = [body["what"] for row in rows if (body := orjson.loads(row["body"]))["kind"] == "access.denied"]
+    assert denied == ([] if wanted[0] == 200 else [{"via": "http", "path": "/who"}])
+
+
+async def test_only_one_good_key_opens_the_door(callers: Callers) -> None:
+    good, gone, old = [await callers.key("U1", *each) for each in ((READ,), (THREADS,), (OPERATE, "1d"))]
+    await callers.store.run(lambda execute: end_key(execute, f"U1-{THREADS}"))
+    await callers.store.run(lambda execute: execute("UPDATE api_keys SET expires=1 WHERE scopes='operate'", {}))
+    other = good[:-1] + ("A" if good[-1] != "A" else "B")
+    async with callers.served() as client:
+        for shown in (f"Bearer {good}", f"bearer  {good} "):
+            assert await answered(client, shown) == (200, "slack:U1")
+        for bad in ("", "Bearer", "Bearer ", good, f"Basic {good}", *(f"Bearer {key}" for key in (gone, old, other))):
+            assert await answered(client, bad) == (401, "no_key"), bad
+        assert await answered(client) == (401, "no_key")
+        for second in (f"Bearer {good}", f"Bearer {other}", ""):
+            assert await answered(client, f"Bearer {good}", second) == (401, "no_key"), "which one counts?"
+        async with client.get("/who") as answer:
+            assert answer.headers["WWW-Authenticate"] == 'Bearer realm="fawn"'
+
+
+async def test_what_a_caller_showed_is_good_until_it_ends_or_its_person_loses_their_rights(callers: Callers) -> None:
+    found: list[Caller] = []
+
+    async def find(request: web.Request) -> web.StreamResponse:
+        found.append(await find_caller(callers.door, request, READ))
+        return json_response(200, {})
+
+    callers.find = find  # type: ignore[method-assign]
+    now = time.time()
+    async with callers.served() as client:
+        for person, expires in (("U1", ""), ("U2", "1d")):
+            assert (await answered(client, f"Bearer {await callers.key(person, READ, expires)}"))[0] == 200
+    one, two = found
+
+    async def good(caller: Caller, at: float) -> bool:
+        return await callers.store.run(lambda execute: caller.is_good(execute, at))
+
+    assert (await good(one, now), await good(two, now)) == (True, True)
+    assert (await good(one, now + 2 * DAY_SECONDS), await good(two, now + 2 * DAY_SECONDS)) == (True, False)
+    await callers.store.run(lambda execute: end_key(execute, f"U2-{READ}"))
+    assert (await good(one, now), await good(two, now)) == (True, False)
+    callers.door.current.config = replace(callers.door.current.config, channels=())
+    assert not await good(one, now)
+    assert (one.is_person("slack", "U1"), one.is_person("slack", "U2")) == (True, False)
+    assert one.is_person("web", "slack:U1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -138,9 +139,9 @@ async def store(tmp_path: Path) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def serving(
-    store: Database, channel: Channel | None, limits: ServiceLimits | None = None
+    store: Database, channel: Channel | None, limits: ServiceLimits | None = None, kind: type[Outbox] = Hasty
 ) -> AsyncIterator[Outbox]:
-    outbox = Hasty(store, lambda name: channel, current_of(limits or ServiceLimits()))
+    outbox = kind(store, lambda name: channel, current_of(limits or ServiceLimits()))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(outbox.serve(), name="outbox")
         yield outbox
@@ -260,6 +261,20 @@ async def test_an_unknown_outcome_is_retried_as_a_possible_repeat(store: Databas
     async with serving(store, wall) as outbox:
         await outbox.wait_until_idle()
     assert wall.shown == [("here", "again: hello")]
+
+
+async def test_a_post_of_unknown_outcome_is_not_repeated_at_once(
+    store: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", "bot.journey.outbox")
+    wall = RecordingChannel()
+    wall.faults["here"] = [OutcomeUnknown("cut")]
+    await say(store, HERE, "hello")
+    async with serving(store, wall, kind=Outbox):
+        await until(lambda: "outbox.later" in caplog.text, what="the failure")
+    [wait] = re.findall(r"outbox.later row=1 attempt=1 wait=(\S+)", caplog.text)
+    assert float(wait) >= 5.0
+    assert wall.shown == []
 
 
 async def test_a_late_reply_mentions_its_age(store: Database) -> None:

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from agent.blocks import Ask
 from agent.messages import Author, Kind, Message, Origin, Requester, Thread
 from agent.schedules import ScheduleRequest, Timing
 from agent.spending import ModelCall
@@ -204,6 +205,21 @@ async def test_work_is_a_message_of_the_owner_in_a_conversation_of_its_own_and_t
     await bench.run(lambda execute: claims.finish_run(execute, job, end, NOON + 2.5 * HOUR))
     await bench.look(NOON + 2.5 * HOUR)
     assert await bench.fires() == [(1.0, "run"), (2.0, "run")]
+
+
+async def test_a_fire_closes_what_the_last_one_still_asks(bench: Bench) -> None:
+    await bench.add(kind="work", what="Summarise the tickets")
+    await bench.look(NOON + HOUR)
+    [job] = await bench.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "p", NOON + HOUR, 10.0, 5))
+    waiting = RunEnding(RunState.WAITING, (Ask("q", "Which?", ("red", "blue")),))
+    await bench.run(lambda execute: claims.finish_run(execute, job, waiting, NOON + 1.5 * HOUR))
+    assert await bench.rows("SELECT state FROM questions") == [("open",)]
+    await bench.look(NOON + 2 * HOUR)
+    assert await bench.rows("SELECT state FROM questions WHERE state='open'") == []
+    later = NOON + 2 * HOUR
+    [job] = await bench.run(lambda execute: claims.claim_conversations(execute, OPEN_ACCESS, "p", later, 10.0, 5))
+    assert (len(job.messages), job.answers) == (1, ())
+    assert await bench.rows("SELECT state FROM runs ORDER BY id") == [("stopped",), ("running",)]
 
 
 async def test_times_that_a_person_confirmed_are_not_cut_within_a_day(bench: Bench) -> None:

@@ -206,6 +206,31 @@ async def test_messages_that_come_at_once_do_not_exceed_the_limit(harness: TurnH
     await until_async(harness.states, ["done", "done"], 60)
 
 
+@pytest.mark.parametrize("limits", [ServiceLimits(live_turns=1)])
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_place_that_becomes_free_is_for_the_conversation_that_waits_for_one(
+    harness: TurnHarness, waits: bool
+) -> None:
+    harness.provider.lingering = True
+    await harness.inbox.receive([replace(HELLO, text="plot")])
+    await until_async(harness.states, ["done"])
+    if waits:
+        await harness.inbox.receive([replace(HELLO, key="second", thread=Thread("wall", "1", "43"))])
+        await until_async(harness.states, ["done", "queued"])
+    [live] = harness.threads.running_turns
+    assert live.work
+    places: list[int] = []
+
+    def arrive(_: object) -> None:  # as a message of a third chat does, before the scheduler looks again
+        with harness.threads.reserve_places(1) as free:
+            places.append(free)
+
+    live.work.add_done_callback(arrive)
+    harness.provider.held[0].set()
+    await harness.idle()
+    assert places == [0 if waits else 1]
+
+
 async def test_what_is_claimed_during_a_shutdown_is_suspended(harness: TurnHarness) -> None:
     """A graceful shutdown does not count as an attempt."""
     await harness.idle()

@@ -14,7 +14,7 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.spending import ModelCall
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.config.spending import BudgetConfig, TokenCount
-from bot.config.team import RoleAssignment
+from bot.config.team import Right, RoleAssignment, RoleConfig, TeamConfig
 from bot.journey import claims
 from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.inbox import longest_wait
@@ -33,6 +33,11 @@ GROUP = Thread("telegram", "1", "-5", "")
 JANE, EVE = Author("42", "Jane"), Author("78", "Eve")
 LONGEST = longest_wait(ServiceLimits())
 EVE_READS = AccessPolicy({"telegram": AccessConfig(open=True, roles=(RoleAssignment("viewer", ("78",)),))})
+
+EVE_IS_GUEST = AccessPolicy(
+    {"telegram": AccessConfig(open=True, operators=("42",), roles=(RoleAssignment("guest", ("78",)),))},
+    TeamConfig(roles=(RoleConfig("guest", (Right.TALK,)),)),
+)
 
 
 @pytest.fixture
@@ -87,6 +92,17 @@ async def test_steering_of_a_person_who_may_not_any_more_is_not_read(store: Data
     )
     assert (taken, waiting) == ([], False)
     assert await read(store, "SELECT state, error FROM inbox WHERE key='k:rather this'") == [(1, "stranger")]
+
+
+async def test_who_steers_a_turn_bounds_its_rights(store: Database) -> None:
+    await receive(store, JANE, "one")
+    [job] = await claim(store, EVE_IS_GUEST)
+    await receive(store, EVE, "rather this")
+    await store.run(lambda execute: claims.take_steering(execute, EVE_IS_GUEST, job, time.time(), LONGEST))
+    assert await read(store, "SELECT people FROM runs") == [("42 78",)]
+    await store.run(claims.release_stale_claims)
+    [again] = await claim(store, EVE_IS_GUEST)
+    assert (again.requester, [role.name for role in again.roles]) == (JANE.id, ["operator", "guest"])
 
 
 async def test_an_answer_whose_author_may_not_give_it_any_more_opens_the_question_again(store: Database) -> None:

@@ -48,6 +48,13 @@ def test_files_are_copied_in_and_out(tmp_path: Path) -> None:
     assert not (tmp_path / "out2").exists()
 
 
+def test_a_file_that_has_more_than_its_size_says_is_refused(tmp_path: Path) -> None:
+    """As one that grows while it is copied: files of /proc have 0 bytes until they are read."""
+    with pytest.raises(SandboxFileError, match="bigger than"):
+        safe_files.copy_out(Path("/proc/self"), "status", tmp_path / "out", 100)
+    assert not (tmp_path / "out").exists()
+
+
 def test_74_a_sparse_file_of_5_tb_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     with open(tmp_path / "root" / "sparse", "wb") as file:
@@ -204,3 +211,15 @@ def test_root_gives_folders_and_files_to_their_owner(tmp_path: Path) -> None:
     safe_files.write_file(uploads, "e/after", b"")
     assert {path.stat().st_uid for path in [uploads, *uploads.rglob("*")]} == {61_000}
     assert (tmp_path / "t").stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away: run the tests as root")
+def test_a_file_of_several_names_changes_its_owner_with_its_folder_only_if_both_had_the_same(tmp_path: Path) -> None:
+    safe_files.make_folders(tmp_path / "t", 61_000)
+    uploads = tmp_path / "t" / "uploads"
+    for name, owner in (("own", 61_000), ("another", 62_000)):
+        (tmp_path / name).write_bytes(b"")
+        os.chown(tmp_path / name, owner, owner)
+        (uploads / name).hardlink_to(tmp_path / name)
+    safe_files.make_folders(tmp_path / "t", 63_000)
+    assert {name: (uploads / name).stat().st_uid for name in ("own", "another")} == {"own": 63_000, "another": 62_000}

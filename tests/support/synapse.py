@@ -14,7 +14,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
+from tests.support.ports import free_port
 from tests.support.run_folder import await_owner, run_folder, shared, start_for_run
 
 ROOT = Path(__file__).parents[2]
@@ -60,9 +60,7 @@ class Synapse:
     def start(self) -> Self:
         """Start it, with what it stored before. Raises RuntimeError with its log."""
         if not self.port:
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self.port = probe.getsockname()[1]
+            self.port = free_port()
             self._write_configuration()
         self._process = self._run()
         end = time.monotonic() + START_SECONDS

@@ -48,9 +48,7 @@ async def start(
 
     yield begin
     for service in services:
-        await service.kill()
-        if "Traceback" in service.log():
-            pytest.fail(f"the service logged a fault:\n{service.log()}")
+        await service.end()
 
 
 @pytest.fixture

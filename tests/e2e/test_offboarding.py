@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Start
 from tests.e2e.test_slack import DIRECT, InSlack
 from tests.fakes.model import FakeModel
@@ -18,6 +20,7 @@ GRANT = """INSERT INTO permission_grants(conversation, tool, subject, channel, p
     VALUES ('*', 'bash', 'ls', 'slack', :person, 'Kim', 0)"""
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_the_command_stops_a_live_run_of_a_running_service(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

@@ -139,12 +139,8 @@ class InSlack(Service):
 async def slack(tmp_path: Path) -> AsyncIterator[InSlack]:
     async with FakeModel() as model, FakeSlack() as server:
         service = InSlack(tmp_path, server, model)
-        await service.start()
-        try:
+        async with service:
             yield service
-        finally:
-            await service.kill()
-            assert "Traceback" not in service.log(), service.log()
 
 
 async def test_outcomes_and_thumbs_in_slack(slack: InSlack) -> None:

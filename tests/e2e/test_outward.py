@@ -105,8 +105,7 @@ async def test_in_slack_the_same_page_leads_to_the_same_question(tmp_path: Path,
     async with FakeModel() as model, FakeSlack() as slack:
         service = InSlack(tmp_path, slack, model)
         service.configure({"web": web(site)})
-        await service.start()
-        try:
+        async with service:
             root = slack.send(attack(), DIRECT, files={"salaries.csv": b"Eve,4711\n"})
             question = await slack.wait("May I run `web_fetch`?", DIRECT, root)
             assert "salary-4711" in str(question)
@@ -115,9 +114,6 @@ async def test_in_slack_the_same_page_leads_to_the_same_question(tmp_path: Path,
             slack.click("Deny", question.ts, DIRECT)
             await slack.wait("done", DIRECT, root)
             assert collected(site) == []
-        finally:
-            await service.kill()
-            assert "Traceback" not in service.log(), service.log()
 
 
 async def test_research_beside_a_file_asks_nothing_and_a_grant_is_for_its_host(

@@ -83,8 +83,7 @@ async def test_an_operator_lets_a_stranger_in_on_slack(tmp_path: Path) -> None:
         service = InSlack(tmp_path, slack, model)
         access = {"operators": [SLACK_JANE]}
         service.configure({"channels": {"slack": {**service.channels()["slack"], "access": access}}})
-        await service.start()
-        try:
+        async with service:
             asked = slack.send(ask(text="good morning"), f"D{SLACK_JANE}")
             await slack.wait("good morning", f"D{SLACK_JANE}", asked)
             first = slack.send(ask(text="four, of course"), "DU2", user="U2")
@@ -96,6 +95,3 @@ async def test_an_operator_lets_a_stranger_in_on_slack(tmp_path: Path) -> None:
             await service.quiet()
             assert service.rows("SELECT allowed, code FROM people WHERE person='U2'") == [(1, "")]
             assert len(model.requests()) == 2
-        finally:
-            await service.kill()
-            assert "Traceback" not in service.log(), service.log()

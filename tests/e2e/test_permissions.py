@@ -256,12 +256,8 @@ async def in_slack(tmp_path: Path) -> AsyncIterator[InSlack]:
         service = InSlack(tmp_path, slack, model)
         settings = {**service.channels()["slack"], "access": {"open": True, "operators": [SLACK_JANE]}}
         service.configure({"channels": {"slack": settings}, "permissions": ASK})
-        await service.start()
-        try:
+        async with service:
             yield service
-        finally:
-            await service.kill()
-            assert "Traceback" not in service.log(), service.log()
 
 
 async def test_approvals_and_grants_on_slack(in_slack: InSlack) -> None:

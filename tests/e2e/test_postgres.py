@@ -52,9 +52,7 @@ async def service(
 ) -> AsyncIterator[OnPostgres]:
     made = OnPostgres(tmp_path / "one", telegram, model, server)
     yield made
-    if made.process:
-        await made.kill()
-    assert "Traceback" not in made.log(), made.log()
+    await made.end()
 
 
 async def troubles(service: Service) -> list[str]:
@@ -149,7 +147,7 @@ async def test_killed_in_the_middle_it_continues_in_the_same_message(
 async def test_a_finished_command_does_not_run_again_after_a_kill(
     service: OnPostgres, telegram: FakeTelegram, model: FakeModel
 ) -> None:
-    service.configure({"database": {"url": service.server.url.format("fawn")}})
+    service.configure({"sandbox": {}, "database": {"url": service.server.url.format("fawn")}})
     await service.start()
     steps = [bash("echo once >> /mnt/user-data/workspace/effects")]
     telegram.send(ask(steps=steps, text="all done", delay_ms=1500))
@@ -164,8 +162,7 @@ async def test_in_slack_a_kill_loses_and_doubles_nothing(tmp_path: Path, server:
     async with FakeModel() as model, FakeSlack() as slack:
         service = InSlack(tmp_path, slack, model)
         service.configure({"database": {"url": server.url.format("fawn")}, "sandbox": {"provider": "none"}})
-        await service.start()
-        try:
+        async with service:
             asked = slack.send(ask(text=ANSWER, delay_ms=1500), DIRECT)
             await until(lambda: bool(model.requests()), what="the model call")
             await service.kill()
@@ -173,6 +170,3 @@ async def test_in_slack_a_kill_loses_and_doubles_nothing(tmp_path: Path, server:
             await slack.wait(ANSWER, DIRECT, asked)
             other = slack.send("and again", DIRECT)
             await slack.wait("and again", DIRECT, other)
-        finally:
-            await service.kill()
-        assert "Traceback" not in service.log(), service.log()

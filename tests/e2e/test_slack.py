@@ -40,14 +40,8 @@ class InSlack(Service):
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[InSlack]:
-    async with FakeModel() as model, FakeSlack() as slack:
-        made = InSlack(tmp_path, slack, model)
-        await made.start()
-        try:
-            yield made
-        finally:
-            await made.kill()
-            assert "Traceback" not in made.log(), made.log()
+    async with FakeModel() as model, FakeSlack() as slack, InSlack(tmp_path, slack, model) as made:
+        yield made
 
 
 # Case 9 of docs/cases.md

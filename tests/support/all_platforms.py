@@ -206,12 +206,8 @@ class AllPlatforms(Service):
             sections = {name: section for name, section in sections.items() if name in wanted or "" in wanted}
             service = cls(folder, model, rigs, sections, settings)
             service.kept = kept
-            await service.start()
-            try:
+            async with service:
                 yield service
-            finally:
-                await service.kill()
-                assert "\nTraceback" not in service.log(), service.log()
 
     async def shows(self, name: str, text: str, topic: int = 0, seconds: float = 60) -> list[str]:
         """Return the bot's visible text in a topic, as soon as it contains `text`, but not in a quoted directive."""

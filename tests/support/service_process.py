@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -28,11 +28,14 @@ class Service:
     """`fawn run` in its own folder, with one Telegram channel. `settings` are merged into the configuration by
     section. `forked` starts it from the fork server, which saves loading it.
 
+    `async with Service(…)` starts it; its end kills it and looks at its log. The fixture `start` does both.
+
     A chat is not paced, because most tests would only wait for it; `PACED` are the defaults. There is no sandbox unless
     `settings` has that section, also an empty one: then it is bubblewrap, if installed.
     """
 
     forked = True
+    sandboxed = False
     payload_text = PAYLOAD_TEXT  # the text of an event in the inbox, for `rows`
 
     def __init__(self, folder: Path, telegram: FakeTelegram, model: FakeModel, settings: Mapping[str, Any]) -> None:
@@ -46,6 +49,7 @@ class Service:
 
     def configure(self, settings: Mapping[str, Any]) -> None:
         """Write config.yaml for the next start."""
+        self.sandboxed |= "sandbox" in settings
         config: dict[str, Any] = {
             "config_version": 1,
             "data_dir": str(self.data),
@@ -58,7 +62,7 @@ class Service:
                     "api_key": "$OPENAI_API_KEY",
                 }
             ],
-            "sandbox": {"image": "not-there"} if "sandbox" in settings else {"provider": "none"},
+            "sandbox": {"image": "not-there"} if self.sandboxed else {"provider": "none"},
             "memory": {"enabled": False},  # its extraction would be further model calls
             "channels": self.channels(),
         }
@@ -68,6 +72,9 @@ class Service:
                 for key, value in values.items():
                     merged[key] = {**merged[key], **value} if isinstance(merged.get(key), dict) else value
             else:
+                assert not isinstance(config.get(section), dict), (
+                    f"name the keys of {section!r}, or it is replaced whole"
+                )
                 config[section] = values
         if ENGINE == "postgresql":
             config["database"] = {"url": database_of(self.database)}
@@ -132,6 +139,19 @@ class Service:
         if self.process.returncode is None:
             self.process.send_signal(signal.SIGTERM)
         return await asyncio.wait_for(self.process.wait(), seconds)
+
+    async def end(self) -> None:
+        """Kill it, if it runs, and assert that it logged no fault."""
+        if self.process:
+            await self.kill()
+        assert "\nTraceback" not in f"\n{self.log()}", self.log()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
 
     async def restart(self) -> None:
         """kill -9 and start again."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Start
 from tests.e2e.test_audit import rows_of
 from tests.fakes.model import FakeModel
@@ -224,6 +226,7 @@ async def test_a_message_above_the_rate_is_refused_with_the_time(
     await telegram.wait(JANE, "All is well")
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_tool_above_its_rate_is_not_called(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start(**priced(model, rate_limits=[{"scope": "tool", "which": "ls", "count": 1}]))
     steps = [
@@ -237,6 +240,7 @@ async def test_a_tool_above_its_rate_is_not_called(telegram: FakeTelegram, model
     assert "not called" not in results[0]
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_restart_does_not_renew_rate_limits(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     limits = [{"scope": "person", "count": 3, "seconds": "1h"}, {"scope": "tool", "which": "ls", "count": 1}]
     service = await start(**priced(model, rate_limits=limits))

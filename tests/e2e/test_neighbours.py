@@ -83,6 +83,7 @@ async def test_a_very_deep_tree_can_be_backed_up_and_deleted(
     await asked(telegram, JANE, "begun anew")
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_backup_from_the_middle_of_a_turn_repeats_no_effect(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
 ) -> None:

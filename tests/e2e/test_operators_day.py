@@ -107,6 +107,7 @@ async def test_top_redraws_a_terminal_and_gives_it_back(telegram: FakeTelegram, 
     assert shown.returncode == 0
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_reload_changes_the_level_of_the_log(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     file = service.folder / "config.yaml"

@@ -84,6 +84,7 @@ async def test_a_person_who_may_not_answer_is_not_told_that_it_is_their_answer(
 
 
 # Case 91 of docs/cases.md
+@pytest.mark.usefixtures("bubblewrap")
 async def test_an_approval_shows_the_call_and_only_its_requester_decides_once(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
@@ -156,6 +157,7 @@ async def test_an_approval_expires_as_denied(telegram: FakeTelegram, model: Fake
     assert (code, len(text.splitlines())) == (0, 1), text
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_several_approvals_are_decided_one_by_one(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start(permissions=ASK)
     questions = await asked(telegram, service, asking("a", "b", "c", text="all decided"), 3)
@@ -178,6 +180,7 @@ async def test_several_approvals_are_decided_one_by_one(telegram: FakeTelegram, 
 
 
 # Case 92 of docs/cases.md
+@pytest.mark.usefixtures("bubblewrap")
 async def test_what_is_allowed_in_a_conversation_holds_there_until_it_is_revoked(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

@@ -268,6 +268,7 @@ async def test_a_start_and_a_reload_name_what_a_budget_would_refuse(
     assert service.log().count(note) == 2
 
 
+@pytest.mark.usefixtures("bubblewrap")
 @pytest.mark.parametrize("kept", ["$THE_TOKEN", "$file:token"])
 async def test_a_new_token_connects_that_channel_anew_and_nothing_is_lost(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path, kept: str

@@ -41,6 +41,8 @@ def server() -> Iterator[PostgresServer]:
 class Replica(Service):
     """One of several `fawn run` on a database, with a data_dir of its own."""
 
+    sandboxed = True
+
     def __init__(self, folder: Path, telegram: FakeTelegram, model: FakeModel, server: PostgresServer) -> None:
         folder.mkdir(exist_ok=True)
         self.server = server

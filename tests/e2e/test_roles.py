@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Start
 from tests.e2e.test_audit import rows_of
 from tests.e2e.test_permissions import asking, labels, press, results, toast, write, written
@@ -78,6 +80,7 @@ async def test_a_revoked_role_holds_from_the_next_call_of_a_running_turn(
     assert written(service) == ["b"]
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_group_in_another_chat_approves(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     entry = {"calls": ["write_file(*/a)"], "roles": ["operator"], "chat": OPS_CHAT}
     service = await start(**team(("operator", str(JANE)), ("operator", "77"), team={"approvals": [entry]}))

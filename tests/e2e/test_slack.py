@@ -20,6 +20,8 @@ DIRECT = f"D{JANE}"
 class InSlack(Service):
     """`fawn run` with Slack only; only Jane has access."""
 
+    sandboxed = True
+
     def __init__(self, folder: Path, slack: FakeSlack, model: FakeModel) -> None:
         self.slack = slack
         super().__init__(folder, FakeTelegram(), model, {})

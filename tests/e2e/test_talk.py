@@ -31,6 +31,7 @@ async def test_redelivered_events_start_one_run(telegram: FakeTelegram, model: F
 
 
 # Case 65 of docs/cases.md
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_second_message_steers_the_run(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}
@@ -46,6 +47,7 @@ async def test_a_second_message_steers_the_run(telegram: FakeTelegram, model: Fa
     assert len(said(telegram, JANE)) == 1
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_messages_sent_into_a_stopped_turn_are_remembered(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
@@ -286,6 +288,7 @@ async def test_an_edit_before_the_turn_starts_counts(telegram: FakeTelegram, mod
     assert "the old text" not in str([r.messages for r in model.requests()])
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_an_edit_during_the_turn_steers_it(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
     service = await start()
     step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}

@@ -52,6 +52,7 @@ async def finished(service: Service, collector: FakeCollector, runs: int = 1) ->
     assert not collector.refused
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_journey_is_one_trace_and_names_nobody(
     telegram: FakeTelegram, model: FakeModel, start: Start, collector: FakeCollector
 ) -> None:
@@ -102,6 +103,7 @@ async def test_a_journey_is_one_trace_and_names_nobody(
     assert "trace-key-1234" not in service.log()
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_run_has_one_trace_across_a_kill(
     telegram: FakeTelegram, model: FakeModel, start: Start, collector: FakeCollector
 ) -> None:
@@ -116,6 +118,7 @@ async def test_a_run_has_one_trace_across_a_kill(
     assert {each.trace_id for each in collector.named("execute_tool")} == {message.trace_id}
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_contents_go_along_only_by_the_switch(
     telegram: FakeTelegram, model: FakeModel, start: Start, collector: FakeCollector
 ) -> None:
@@ -173,6 +176,7 @@ async def test_a_collector_that_refuses_or_is_away_costs_only_its_traces(
     assert await service.stop() == 0
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_one_id_finds_the_spans_the_rows_the_reply_and_the_log(
     telegram: FakeTelegram, model: FakeModel, start: Start, collector: FakeCollector
 ) -> None:
@@ -206,6 +210,7 @@ async def test_one_id_finds_the_spans_the_rows_the_reply_and_the_log(
     assert "there is no run" in text
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_collector_of_others_sends_on_what_we_meant(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
 ) -> None:
@@ -277,6 +282,7 @@ def written_settings(place: str, base_url: str) -> dict[str, Any]:
     return found | {"headers": yaml.safe_load(headers)}
 
 
+@pytest.mark.usefixtures("bubblewrap")
 @pytest.mark.parametrize("kind", [FakeLangfuse, FakeLangSmith])
 async def test_langfuse_and_langsmith_take_traces_with_the_settings_of_the_docs(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path, kind: type[FakeCollector]

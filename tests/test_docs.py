@@ -203,3 +203,9 @@ def test_the_proof_of_threads_names_tests_that_exist() -> None:
         assert f"def {name}(" in written, name
     for cell in cells:
         assert re.fullmatch(r"– .+|(?:\[\w+\](?:, )?)+", cell), f"{cell!r} names no test"
+
+
+def test_the_first_test_of_the_guide_is_one_of_ours() -> None:
+    block = text("CONTRIBUTING.md").partition("## Your first test")[2].partition("```python\n")[2].partition("```")[0]
+    assert block.startswith("async def test_")
+    assert block in text("tests/e2e/test_files.py")

@@ -23,7 +23,7 @@ WANTED_EXTRAS := $(sort $(filter $(LOCKED_EXTRAS),$(EXTRAS) $(patsubst .venv/.ex
 # Locks of what is installed: that of everything, or those of the channels.
 RUNTIME_LOCKS := $(or $(CHANNEL_LOCKS),requirements.lock)
 
-.PHONY: FORCE help install run setup dev check quick test suite long costs bench mutants docs schema words lock release fixture clean
+.PHONY: FORCE help install run setup dev check types rules quick test suite long costs bench mutants docs schema words lock release fixture clean
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -98,9 +98,14 @@ dev: setup .venv/.dev .venv/.clients .venv/.skills .venv/.synapse ## and install
 	@touch $@
 
 check: dev ## format, lint, types, import contracts, docs
+	@$(MAKE) --no-print-directory -j 2 types rules
+
+types: dev
+	$(BIN)/mypy
+
+rules: dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q $(CHECKED)
 

@@ -51,6 +51,7 @@ def value(found: dict[str, Metric], name: str, suffix: str = "", **labels: str) 
     return sum(each.value for each in samples if labels.items() <= each.labels.items())
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_a_journey_is_counted_and_no_label_names_anybody(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

@@ -122,6 +122,7 @@ async def test_what_is_built_once_is_named_and_stays(telegram: FakeTelegram, mod
     assert text == "The configuration is reloaded. No section has changed.\n"
 
 
+@pytest.mark.usefixtures("bubblewrap")
 async def test_push_and_tasks_take_effect_and_faulty_ones_are_refused(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:

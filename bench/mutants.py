@@ -14,6 +14,7 @@ import builtins
 import contextlib
 import gc
 import importlib
+import itertools
 import json
 import os
 import shutil
@@ -62,6 +63,10 @@ class Planting:
         for number, mutant in enumerate(self._mutants):
             block = f"{mutant.path}:{mutant.fault.block}"
             chosen = sorted((seconds, name) for name, (seconds, blocks) in reached.items() if block in blocks)
+            total = itertools.accumulate(seconds for seconds, _ in chosen)
+            chosen = [
+                each for each, sum_ in zip(chosen, total, strict=True) if sum_ <= MAX_SECONDS
+            ]  # the shortest first
             if chosen:
                 self._collect(JOBS - 1)
                 pid = _fork(self._report, partial(self._try, session, mutant, [name for _, name in chosen]))
@@ -77,7 +82,9 @@ class Planting:
                     del self._running[pid]
                     note = self._report / str(pid)
                     self.caught[number] = "" if not failed else note.read_text() if note.exists() else "its end"
-                    print("." if failed else "S", end="", file=sys.stderr, flush=True)
+                    mutant = self._mutants[number]
+                    said = "." if failed else f" {mutant.path}:{mutant.fault.line} "  # a long run may be cut off
+                    print(said, end="", file=sys.stderr, flush=True)
             time.sleep(0.02)
 
     def _trace(self, session: pytest.Session, paths: Sequence[str]) -> Mapping[str, tuple[float, Collection[str]]]:

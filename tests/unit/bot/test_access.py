@@ -206,6 +206,22 @@ def test_roles_of_several_servers_are_combined() -> None:
     assert united.allow == ()
 
 
+def test_two_roles_at_once_are_what_any_or_what_all_of_them_may() -> None:
+    """Any, where each covers the default; all, where one does not. No call runs unasked that one of them restricts."""
+    some = (Right.TALK, Right.SCHEDULE), (Right.TALK, Right.NETWORK)
+    one = RoleConfig("one", some[0], ("a", "b"), ("c", "d"), ("x", "y"), models=("m", "n"), skills=("s",))  # type: ignore[arg-type]  # texts
+    two = RoleConfig("two", some[1], ("b", "c"), (), ("y", "z"), models=("m", "o"))  # type: ignore[arg-type]  # texts
+    low = RoleConfig("low", deny=("a", "b", "c", "d"), models=("m",), skills=("s",))  # type: ignore[arg-type]  # texts
+    united = combine_roles([one, two], low)
+    assert (united.name, {*united.rights}) == ("one + two", {*some[0], *some[1]})
+    assert (united.deny, united.ask, united.allow) == (("b",), ("c",), ("y",))
+    assert (united.models, united.agents, united.skills) == (("m", "n", "o"), (), ())
+    shared = combine_roles([one, two], RoleConfig("high", (*some[0], *some[1])))
+    assert (shared.name, shared.rights) == ("one + two", (Right.TALK,))
+    assert (shared.deny, shared.ask, shared.allow) == (("a", "b", "c"), ("c", "d"), ("y",))
+    assert (shared.models, shared.agents, shared.skills) == (("m",), (), ("s",))
+
+
 async def test_an_operator_of_a_server_is_found_in_their_direct_chat(store: Database) -> None:
     def find(execute: Execute) -> tuple[list[str], list[str]]:
         message = Message(DIRECT, "k", "1", Author("U1", "Ann"), "", 1.0, private=True, origin=Origin.PERSON)

@@ -364,7 +364,7 @@ class Callers:
     def __init__(self, store: Database) -> None:
         self.store = store
         self.what: dict[str, Any] = {"scope": READ}
-        self.door = Door(store, Current(Config(channels=(ChannelConfig("slack", None, PEOPLE),))), *[None] * 8)  # type: ignore[arg-type]
+        self.door = Door(store, Current(Config(channels=(ChannelConfig("slack", None, PEOPLE),))), *[None] * 8)  # type: ignore[arg-type]  # a caller needs no more
 
     async def find(self, request: web.Request) -> web.StreamResponse:
         caller = await find_caller(self.door, request, **self.what)
@@ -451,7 +451,7 @@ async def test_what_a_caller_showed_is_good_until_it_ends_or_its_person_loses_th
         found.append(await find_caller(callers.door, request, READ))
         return json_response(200, {})
 
-    callers.find = find  # type: ignore[method-assign]
+    callers.find = find  # type: ignore[method-assign]  # to keep whom it finds
     now = time.time()
     async with callers.served() as client:
         for person, expires in (("U1", ""), ("U2", "1d")):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import shutil
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import FakeTelegram
 from tests.support.engines import need_bubblewrap
+from tests.support.postgres import drop_databases_of
 from tests.support.service_process import Service
 
 Start = Callable[..., Awaitable[Service]]
@@ -49,6 +52,21 @@ async def start(
     yield begin
     for service in services:
         await service.end()
+
+
+@pytest.fixture(scope="module")
+def world_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a world: of a service that the tests of a module share."""
+    folder = tmp_path_factory.mktemp("world")
+    yield folder
+    drop_databases_of(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def number(request: pytest.FixtureRequest) -> int:
+    """A number of the test's own: of its topic, its chat or its person in a world."""
+    return 1000 + zlib.crc32(request.node.nodeid.encode()) % 1_000_000_000
 
 
 @pytest.fixture

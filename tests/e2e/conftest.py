@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import FakeTelegram
@@ -61,6 +62,21 @@ def world_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield folder
     drop_databases_of(folder)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(request: pytest.FixtureRequest, world_folder: Path) -> AsyncIterator[Service]:
+    """A world: a running service that the tests of a module share, with the settings `WORLD` of the module.
+
+    No test kills it. Each has a chat or a person of its own there (`number`), and reads the rows of its conversation.
+    The module has the marker `asyncio(loop_scope="module")`, and so have its fixtures.
+    """
+    async with (
+        FakeTelegram() as telegram,
+        FakeModel() as model,
+        Service(world_folder, telegram, model, request.module.WORLD) as service,
+    ):
+        yield service
 
 
 @pytest.fixture

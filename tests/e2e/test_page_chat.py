@@ -1,28 +1,60 @@
-"""The chat of the page in a real Chromium: what people do with an answer, and what it may contain."""
+"""The chat of the page in a real Chromium: what people do with an answer, and what it may contain.
+
+The tests share one service: each signs in a person of its own.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 import zipfile
+from collections.abc import AsyncIterator
 
-from tests.e2e.test_page import DONE, OpenPage, browser, page, shows
-from tests.support.browser import Browser
-from tests.support.service_process import ask, bash
+import pytest
+import pytest_asyncio
 
-__all__ = ["browser", "page"]
+from agent.messages import Thread
+from tests.e2e.test_page import DONE, HTTP, OpenPage, make_link, shows
+from tests.support.browser import Browser, Tab, shared_chromium
+from tests.support.service_process import Service, ask, bash
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+WORLD = {"http": HTTP, "sandbox": {}}
 BUBBLES = "[...document.querySelectorAll('.bubble-text')].map((each) => each.textContent)"
 
 
-async def test_an_answer_is_tried_again_and_a_message_is_edited_and_sent_again(page: OpenPage) -> None:
+@pytest_asyncio.fixture(loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with shared_chromium() as shared:
+        yield shared
+
+
+@pytest.fixture
+def page(world: Service, browser: Browser, number: int) -> OpenPage:
+    """`await page()` returns the service, and a tab in which the test's own person is signed in."""
+
+    async def begin() -> tuple[Service, Tab]:
+        tab = await browser.tab(await make_link(world, f"telegram/{number}"))
+        await tab.until("document.querySelector('#text')")
+        return world, tab
+
+    return begin
+
+
+async def shown_thread(tab: Tab, number: int) -> Thread:
+    """Return the thread that the test's own person has open."""
+    return Thread("web", "", f"telegram:{number}", await tab.eval("location.hash.split('/').at(-1)"))
+
+
+async def test_an_answer_is_tried_again_and_a_message_is_edited_and_sent_again(page: OpenPage, number: int) -> None:
     service, tab = await page()
     await tab.send(ask(text="the first try"))
     await tab.until(DONE)
     await tab.click(".foot button[aria-label='Try again']")
     await tab.until("document.querySelectorAll('.agent .markdown').length >= 2")
     await service.quiet()
-    texts = [text for (text,) in service.rows("SELECT text FROM transcript WHERE kind='text' ORDER BY id")]
-    assert texts == ["the first try", "the first try"]
+    texts = service.rows_of(await shown_thread(tab, number), "kind, text", "transcript")
+    assert [text for kind, text in texts if kind == "text"] == ["the first try", "the first try"]
     again = "document.querySelectorAll(\".foot button[aria-label='Try again']\").length === 1"
     await tab.until(again, what="only the latest answer to be tried again")
     await tab.click(".bubble-tools button[aria-label='Edit and send again']")
@@ -151,11 +183,13 @@ async def test_refusals_are_in_the_language_of_the_reader(page: OpenPage) -> Non
     assert await tab.eval("document.querySelector('#text').placeholder") != "Message Fawn…"
 
 
-async def test_a_thread_is_deleted_after_a_question(page: OpenPage) -> None:
+async def test_a_thread_is_deleted_after_a_question(page: OpenPage, number: int) -> None:
     service, tab = await page()
     await tab.send(ask(text="to be deleted"))
     await tab.until(f"{DONE} && document.querySelectorAll('.threads li').length === 1")
     await service.quiet()
+    stored = f"SELECT 1 FROM transcript WHERE conversation='{service.conversation_of(await shown_thread(tab, number))}'"  # noqa: S608 — it is quoted
+    assert service.rows(stored)
     await tab.click("button[aria-label='This thread']")
     await tab.click(".menu-list .danger")
     await tab.click("dialog .buttons .danger")
@@ -165,10 +199,10 @@ async def test_a_thread_is_deleted_after_a_question(page: OpenPage) -> None:
         "performance.getEntriesByType('navigation')[0].type === 'reload' && document.querySelector('.hello')"
     )
     assert await tab.count(".threads li") == 0
-    assert service.rows("SELECT 1 FROM transcript") == []
+    assert service.rows(stored) == []
 
 
-async def test_the_model_is_chosen_from_the_menu_also_before_the_first_message(page: OpenPage) -> None:
+async def test_the_model_is_chosen_from_the_menu_also_before_the_first_message(page: OpenPage, number: int) -> None:
     service, tab = await page()
     await tab.click(".pick")
     await tab.eval(
@@ -176,7 +210,8 @@ async def test_the_model_is_chosen_from_the_menu_also_before_the_first_message(p
     )
     await tab.send(ask(text="with effort"))
     await tab.until(f"{DONE} && document.body.innerText.includes('with the effort')")
-    assert service.rows("SELECT model, effort FROM conversations") == [("main", "high")]
+    thread = await shown_thread(tab, number)
+    assert ("main", "high", str(thread)) in service.rows("SELECT model, effort, thread FROM conversations")
     await tab.until("document.querySelectorAll('.bubble').length === 1", what="one message: nobody wrote a command")
 
 
@@ -196,7 +231,9 @@ TREE = (  # each task with what is below it: title, whether it is open, the line
 )
 
 
-async def test_what_sub_agents_do_is_a_tree_live_and_after_a_reload(page: OpenPage, bubblewrap: None) -> None:
+async def test_what_sub_agents_do_is_a_tree_live_and_after_a_reload(
+    page: OpenPage, number: int, bubblewrap: None
+) -> None:
     service, tab = await page()
     long = ask(steps=[bash("echo first"), bash("while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done")])
     await tab.send(ask(steps=[{"calls": tasks(long, ask(steps=[bash("exit 7")], text="found"))}], text="all done"))
@@ -213,8 +250,7 @@ async def test_what_sub_agents_do_is_a_tree_live_and_after_a_reload(page: OpenPa
     assert left[2][1].startswith("running bash: while")
     assert right == ["Task: Look right", False, ["done bash: exit 7"]]
     await tab.eval("window.kept = document.querySelector('.inner'); window.kept.querySelector('summary').focus()")
-    [(folder,)] = [(each,) for each in (service.data / "threads").iterdir() if (each / "workspace").is_dir()]
-    (folder / "workspace" / "go").touch()
+    (service.folder_of(await shown_thread(tab, number)) / "workspace" / "go").touch()
     await shows(tab, "all done")
     await tab.until(DONE)
     await tab.until("document.querySelector('.inner') === window.kept", what="the line stays, and with it the keyboard")

@@ -6,7 +6,8 @@
 
 `costs.txt` has the tests that cost much: CPU seconds, seconds of wall, and the name of a test, or of a function whose
 rows cost that much on average. A test of LONG CPU seconds is marked `long`, one that costs more than a moment `slow`.
-The one that waits longest begins first, so that no worker has it alone at the end of a run.
+Those that wait more than FIRST seconds begin first, so that no worker has one alone at the end of a run. The others
+keep the order of their files, so that a worker gets the tests that share a service.
 
 The CPU seconds of a test are those of its process and of the programs that ended during it, forked ones included. Those
 of servers that the tests of a run share count for the whole run only.
@@ -34,6 +35,7 @@ LIST = Path(__file__).with_suffix(".txt")
 LONG = 3.0  # CPU seconds
 SLOW = 0.2  # CPU seconds, or
 SLOW_WALL = 0.4  # seconds
+FIRST = 10.0  # seconds
 KEPT = 1.0, 4.0  # a single row of a function is on the list from these CPU seconds, or seconds of wall
 DEAREST = 10
 WRITE = "FAWN_TEST_COSTS"  # write the list at the end of the run
@@ -74,7 +76,7 @@ def worth_keeping(costs: Mapping[str, Cost]) -> dict[str, Cost]:
 
 
 def mark(items: list[pytest.Item]) -> None:
-    """Mark what is slow or long, and begin with what waits longest."""
+    """Mark what is slow or long, and begin with what waits long: the longest first."""
     costs, nothing = read_costs(), Cost(0, 0)
     found = {item: costs.get(item.nodeid) or costs.get(item.nodeid.partition("[")[0], nothing) for item in items}
     for item, cost in found.items():
@@ -82,7 +84,7 @@ def mark(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if cost.cpu >= LONG:
             item.add_marker(pytest.mark.long)
-    items.sort(key=lambda item: -found[item].wall)
+    items.sort(key=lambda item: -found[item].wall if found[item].wall > FIRST else 0)
 
 
 class CostMeter:

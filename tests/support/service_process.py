@@ -12,6 +12,8 @@ from typing import Any, Self
 
 import yaml
 
+from agent.messages import Thread
+from bot.service.data_dir import conversation_folder
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import TOKEN, FakeTelegram
@@ -193,8 +195,19 @@ class Service:
         """Return the files `effects` in the workspaces of the conversations."""
         return self.data.glob("threads/*/workspace/effects")
 
-    def folder_of(self, conversation: str = "") -> Path:
-        """Return the only conversation folder (or the one that contains the marker)."""
+    def conversation_of(self, thread: Thread) -> str:
+        """Return the key of the conversation that a thread has now."""
+        [[key]] = self.rows(f"SELECT conversation FROM addresses WHERE thread='{thread}'")  # noqa: S608 — it is quoted
+        return str(key)
+
+    def rows_of(self, thread: Thread, columns: str, table: str) -> list[tuple[Any, ...]]:
+        """Read the rows of one conversation, where other tests have theirs in the same database."""
+        return self.rows(f"SELECT {columns} FROM {table} WHERE conversation='{self.conversation_of(thread)}'")  # noqa: S608 — likewise
+
+    def folder_of(self, thread: Thread | None = None) -> Path:
+        """Return the folder of a thread's conversation, or the only one."""
+        if thread:
+            return conversation_folder(self.data, self.conversation_of(thread))
         folders = list((self.data / "threads").iterdir())
         assert len(folders) == 1, folders
         return folders[0]

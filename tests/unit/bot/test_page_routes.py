@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from aiohttp import ClientSession, DummyCookieJar
+from multidict import CIMultiDict
 
 from bot.api.feature import FEATURE
 from bot.api.page.assets import STATIC
@@ -92,6 +93,9 @@ async def test_each_write_names_its_page_and_a_cookie_alone_opens_nothing(routes
             if route.method not in ("GET", "HEAD"):
                 async with client.request(route.method, path) as answer:
                     assert (answer.status, (await answer.json())["code"]) == (403, "foreign_page"), path
+                twice = CIMultiDict([("Origin", address), ("Origin", address)])  # a browser sends one
+                async with client.request(route.method, path, headers=twice) as answer:
+                    assert answer.status == 403, path
             for origin in (address.replace("http:", "ftp:"), f"{address}.evil.example", address + "0"):
                 async with client.request(route.method, path, headers={"Origin": origin}) as answer:
                     assert answer.status == 403, (path, origin)

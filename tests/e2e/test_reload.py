@@ -105,7 +105,7 @@ async def test_sections_take_effect_with_the_next_turn(
 
 
 async def test_what_is_built_once_is_named_and_stays(telegram: FakeTelegram, model: FakeModel, start: Start) -> None:
-    service = await start()
+    service = await start(sandbox={})
     text = await printed(
         service,
         prompt={"extend": "Otters."},

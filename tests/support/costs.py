@@ -76,7 +76,7 @@ def worth_keeping(costs: Mapping[str, Cost]) -> dict[str, Cost]:
 
 
 def mark(items: list[pytest.Item]) -> None:
-    """Mark what is slow or long, and begin with what waits long: the longest first."""
+    """Mark slow and long tests, and start those that wait longest first."""
     costs, nothing = read_costs(), Cost(0, 0)
     found = {item: costs.get(item.nodeid) or costs.get(item.nodeid.partition("[")[0], nothing) for item in items}
     for item, cost in found.items():

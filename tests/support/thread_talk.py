@@ -19,7 +19,6 @@ from tests.support.service_process import ask
 # A test of the journey runs on two platforms, one with edits and buttons and one that lacks some of them, each test on
 # others; the contract suite proves the rest of each channel.
 PLATFORMS = ("slack", "telegram", "discord", "feishu", "dingtalk")
-EVERYWHERE = (*PLATFORMS, "console")  # which has one person, whose only chat is their direct one
 TOPIC = 7
 
 

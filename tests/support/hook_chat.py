@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.fakes import discord, feishu, slack
+from tests.fakes import feishu, slack
 from tests.support.all_platforms import AllPlatforms
-from tests.support.rigs.discord import DiscordRig
 from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.slack import SlackRig
 
 PLATFORMS = ("slack", "feishu")
 ADDRESSES = {
     "slack": f"slack/{slack.TEAM}/{slack.OPS}",
-    "discord": f"discord/{discord.GUILD}/{discord.CHANNEL}",
     "feishu": f"feishu/{feishu.APP}/{feishu.GROUP}",
 }
-PEOPLE = {"slack": slack.JANE, "discord": discord.JANE, "feishu": feishu.JANE}
+PEOPLE = {"slack": slack.JANE, "feishu": feishu.JANE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +29,6 @@ class HookChat:
         match self.service.rigs[self.name]:
             case SlackRig(server=team):
                 return [(each.ts, each.text) for each in team.visible(slack.OPS, "")]
-            case DiscordRig(server=guild):
-                return [(each.id, each.text) for each in guild.visible(discord.CHANNEL)]
             case FeishuRig(server=tenant):
                 return [(said.id, tenant.shown(said)) for said in tenant.bot_messages(feishu.GROUP)]
         raise AssertionError(self.name)
@@ -40,11 +36,8 @@ class HookChat:
     def enter(self, post: str, topic: int) -> None:
         """Let the people of this platform call the thread below a post by this number."""
         rig = self.service.rigs[self.name]
-        if isinstance(rig, DiscordRig):
-            rig.topics[topic] = post
-        else:
-            assert isinstance(rig, SlackRig | FeishuRig)
-            rig.roots[topic] = post
+        assert isinstance(rig, SlackRig | FeishuRig)
+        rig.roots[topic] = post
 
     def below(self, topic: int) -> list[str]:
         """Return what the bot shows in a thread, without the post at which it begins."""

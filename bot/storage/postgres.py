@@ -70,6 +70,9 @@ SPARE_SECONDS = LEASE_SECONDS - SURE_SECONDS  # of its lease that a process has 
 PAUSED_SECONDS = SPARE_SECONDS * 3 / 4  # …and after which the server ends a transaction in which nothing happens
 DEADLOCK_TRIES = 5
 UNIT = "work"  # the name of its savepoint
+SNAPSHOT_SECONDS = 10.0  # to wait for the end of other transactions before deleted rows are overwritten
+OLDER_SNAPSHOTS = """SELECT 1 FROM pg_stat_activity WHERE datname=current_database()
+    AND pid<>pg_backend_pid() AND age(backend_xmin)>age(CAST(%s AS xid))"""
 TAKEN = ({"taken": 1},)  # the answer to APPEND_LATER
 ALIVE = (TransactionStatus.INTRANS, TransactionStatus.IDLE)  # the second: its beginning was not sent yet
 TRANSACTION = "SELECT CAST(pg_current_xact_id_if_assigned() AS text)"  # its number; NULL where it wrote nothing
@@ -262,11 +265,11 @@ def _may_be_repeated(cause: BaseException | None) -> bool:
 
 
 def _rewrite(target: Target) -> bool:
-    """Return whether it did: the snapshot of a copy would keep what is to be overwritten."""
+    """Return whether it did: VACUUM FULL keeps the deleted rows that an older snapshot, such as a copy's, sees."""
     try:
         with closing(connect(target)) as connection:
             [[is_free]] = connection.execute(f"SELECT pg_try_advisory_lock({COPY_LOCK})").fetchall()
-            if not is_free:
+            if not is_free or not _wait_for_older_snapshots(connection):
                 return False
             connection.execute("VACUUM FULL")
             try:
@@ -276,6 +279,17 @@ def _rewrite(target: Target) -> bool:
             return True
     except psycopg.Error as error:
         raise StorageError(str(error)) from error
+
+
+def _wait_for_older_snapshots(connection: psycopg.Connection[NamedRow]) -> bool:
+    """Return whether the snapshots from before this moment end in time, such as that of an automatic ANALYZE."""
+    [[now]] = connection.execute("SELECT CAST(pg_snapshot_xmax(pg_current_snapshot()) AS xid)").fetchall()
+    until = time.monotonic() + SNAPSHOT_SECONDS
+    while connection.execute(OLDER_SNAPSHOTS, [now]).fetchall():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 class PostgresConnection:

@@ -77,10 +77,12 @@ class Forked:
         self._ended = asyncio.create_task(self._watch(ending))
 
     async def _watch(self, ending: asyncio.StreamReader) -> int:
-        status, seconds = (await ending.readline()).split()
+        try:
+            status, seconds = (await ending.readline()).split()
+        finally:  # a test that failed before it ended its service leaves no open connection to a later test
+            self._writer.close()
         _charged.append(float(seconds))
         self.returncode = int(status)
-        self._writer.close()
         return self.returncode
 
     async def wait(self) -> int:

@@ -24,6 +24,8 @@ from tests.support.postgres import sql_on_server
 from tests.support.postgres_sessions import beside, session
 
 THREAD = Thread("telegram", "1", "42")
+LOOKING = "SELECT 1 FROM pg_stat_activity WHERE query LIKE '%age(backend_xmin)%' AND pid<>pg_backend_pid()"
+SIZE = "SELECT pg_relation_size('addresses') AS size"
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
 
 
@@ -292,9 +294,26 @@ async def test_deleted_rows_leave_the_tables(url: str) -> None:
         await store.run(lambda execute: execute(INSERT, {"thread": "x" * 5000}))
         await store.run(lambda execute: execute("DELETE FROM addresses", {}))
         assert await store.overwrite_deleted()
-        size = "SELECT pg_relation_size('addresses') AS size"
-        assert (await store.run(lambda execute: execute(size, {})))[0]["size"] == 0
+        assert (await store.run(lambda execute: execute(SIZE, {})))[0]["size"] == 0
         assert await store.size() > 1 << 20
+
+
+async def test_deleted_rows_that_an_older_snapshot_sees_are_overwritten_after_its_end(url: str) -> None:
+    async with opened(url) as store:
+        await store.run(lambda execute: execute(INSERT, {"thread": "x" * 5000}))
+        with session(url) as other, session(url) as observer:
+            other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            other.execute("SELECT 1")  # as an automatic ANALYZE reads
+            await store.run(lambda execute: execute("DELETE FROM addresses", {}))
+            overwriting = asyncio.create_task(store.overwrite_deleted())
+            while not observer.execute(LOOKING):
+                observer.rollback()  # the server shows a transaction the sessions of its first look
+                await asyncio.sleep(0)
+            assert not overwriting.done()
+            observer.rollback()  # its locks are in the way
+            other.commit()
+            assert await overwriting
+        assert (await store.run(lambda execute: execute(SIZE, {})))[0]["size"] == 0
 
 
 # ------------------------------------------------------------ two sessions at once

@@ -136,8 +136,7 @@ class App:
             routes = await open_telemetry(store, self._current, self._status, watch, stack)
             self._host = ServiceConsoleHost(store, self._scheduler, self._status, self._platforms)
             answer = partial(answer_reload, store)
-            reconnect = self._supervisor.reconnect
-            self._reloader = ConfigReloader(store, self._current, self._source, answer, gather_checks, reconnect)
+            self._reloader = ConfigReloader(store, self._current, self._source, answer, gather_checks, self._reconnect)
             waits = gather_waits(self._current)
             service = CommandService(
                 self._current,
@@ -188,6 +187,10 @@ class App:
         self._scheduler = Scheduler(store, self._current)
         shown = (store, self._scheduler, supervisor.channels, self._reported, self._current)
         self._status = ServiceStatus(*shown, supervisor.stands_by)
+
+    def _reconnect(self, channel: str, connect: Connect) -> None:
+        self._supervisor.reconnect(channel, connect)
+        self._outbox.try_again(channel)
 
     def _http_address(self) -> str:
         return self._status.http_address

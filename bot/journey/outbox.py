@@ -128,6 +128,14 @@ class Outbox:
             if item.state == OutboxState.CLAIMED:  # else it waits for what another process delivers there
                 self._offer(item)
 
+    def try_again(self, channel: str) -> None:
+        """Try what waits for a channel at once: it has another connection, for which no earlier wait holds."""
+        for thread, lane in self._lanes.items():
+            if thread.channel == channel:
+                for row in lane.rows:
+                    row.due = 0.0
+                lane.more.set()
+
     async def wait_until_idle(self) -> None:
         """Wait until every row that can be delivered now is."""
         self._wake.set()
@@ -215,25 +223,25 @@ class Outbox:
                 return True
 
     async def _deliver(self, row: Pending) -> bool:
-        item = row.item
+        item, channel = row.item, self._channel(row.item.thread.channel)
         if item.thread.channel in self._without():
             await self._drop_live(item)
             await until_stored("outbox", partial(self._store.run, partial(outbox.give_back, row=item.id)))
             return True
         try:
-            await self._show_item(item)
+            await self._show_item(item, channel)
         except ChatGone as error:
             try:
-                home = await open_home(self._store, self._channel(item.thread.channel), _reader(item), item.thread)
+                home = await open_home(self._store, channel, _reader(item), item.thread)
             except (ChannelError, StorageError) as later:
                 await self._drop_live(item)
-                return await self._put_off(row, later)
+                return await self._put_off(row, later, channel)
             await self._drop_item(item, error, home)
         except Refused as error:
             await self._bury_item(item, error)
         except (ChannelError, StorageError) as error:
             await self._drop_live(item)
-            return await self._put_off(row, error)
+            return await self._put_off(row, error, channel)
         except Exception as error:  # the boundary of one row: a fault must not stop the lane
             log.exception("outbox.fault row=%d", item.id)
             await self._bury_item(item, error)
@@ -242,8 +250,7 @@ class Outbox:
             await self._end_item(item, OutboxState.SENT, "")
         return True
 
-    async def _show_item(self, item: OutboxItem) -> None:
-        channel = self._channel(item.thread.channel)
+    async def _show_item(self, item: OutboxItem, channel: Channel | None) -> None:
         if channel is None:
             raise Unattended("the channel is not connected", 0.5)
         if item.kind == OutboxKind.FILE:
@@ -304,8 +311,8 @@ class Outbox:
         if item.kind == OutboxKind.REPLY and item.run is not None and (reply := self._live.pop(item.run, None)):
             await reply.close()
 
-    async def _put_off(self, row: Pending, error: Exception) -> bool:
-        """Schedule the next attempt. Returns whether the row failed too often for too long and is given up."""
+    async def _put_off(self, row: Pending, error: Exception, channel: Channel | None) -> bool:
+        """Schedule the next attempt after one on `channel`. Returns whether the row failed too long and is given up."""
         item, now = row.item, time.monotonic()
         first, row.unattended = not row.unattended, isinstance(error, Unattended)
         if isinstance(error, ChannelError) and not row.unattended:
@@ -317,7 +324,7 @@ class Outbox:
         row.failed = row.failed if row.failures else now
         row.failures += 1
         wait = backoff_seconds(row.failures, MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS)
-        if isinstance(error, TryLater):
+        if isinstance(error, TryLater) and channel is self._channel(item.thread.channel):
             wait = max(error.after, min(wait, 5.0) if error.after else wait)
         if isinstance(error, OutcomeUnknown):
             wait = max(wait, self.UNKNOWN_SECONDS)

@@ -179,7 +179,7 @@ async def test_the_files_of_a_command_that_ends_beside_a_turn_come_after_it(
     (service.folder_of() / "uploads" / "go").touch()
     await telegram.wait(JANE, "Background task 1 is done")
     assert files(telegram) == []
-    await telegram.wait(JANE, "talked", seconds=30)
+    await telegram.wait(JANE, "talked")
     await until(lambda: files(telegram) == ["one.csv"], what="the file")
     await service.quiet()
     assert files(telegram) == ["one.csv"]
@@ -194,5 +194,5 @@ async def test_the_files_of_a_lost_command_are_not_forgotten(
     await until(lambda: [*service.data.glob("threads/*/outputs/one.csv")], what="the file")
     await service.quiet()
     await service.restart()
-    await telegram.wait(JANE, "Background task 1 was lost", seconds=30)
+    await telegram.wait(JANE, "Background task 1 was lost")
     await until(lambda: files(telegram) == ["one.csv"], what="the file")

@@ -70,7 +70,7 @@ async def test_an_answer_goes_on_over_a_restart_of_the_service(start: Start) -> 
     words = " ".join(f"word{number}" for number in range(40))
     async with Fawn(url=f"http://127.0.0.1:{port}", key=key) as fawn:
         asking = asyncio.create_task(read_answer(fawn, ask(text=words, tok_ms=40)))
-        await until(lambda: bool(service.rows("SELECT 1 FROM runs WHERE state='running'")), what="the run")
+        await until(lambda: fawn.run == service.rows("SELECT max(id) FROM runs")[0][0], what="its number")
         await service.restart()
         assert (await asking).text == words
 

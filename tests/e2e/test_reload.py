@@ -16,10 +16,11 @@ from tests.e2e.test_mcp import calls, processes, question, server
 from tests.e2e.test_permissions import press
 from tests.e2e.test_probes import address_of
 from tests.e2e.test_skills import write_skill
+from tests.e2e.test_subagents import WAIT
 from tests.fakes.model import FakeModel, Request
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, TOKEN, FakeTelegram
-from tests.support.service_process import Service, ask, bash, said
+from tests.support.service_process import Service, ask, said
 
 EVE = 78
 OPERATED = {"telegram": {"access": {"open": True, "operators": [str(JANE)]}}}
@@ -280,13 +281,16 @@ async def test_a_new_token_connects_that_channel_anew_and_nothing_is_lost(
     settings = {"telegram": {**OPERATED["telegram"], "token": kept}}
     service = await start(channels=settings)
     await answered(telegram, service, "first")
-    telegram.send(ask(text="across", id="across", steps=[bash("sleep 4")]))
+    telegram.send(ask(text="across", id="across", steps=[WAIT]))
     await until(lambda: any(request.id == "across" for request in model.requests()), what="the turn")
     env.write_text(form.format("123456:NOT-THE-TOKEN"))
     code, text = await service.fawn("reload")
     assert (code, "channels.telegram: Telegram rejects the bot's token" in text) == (2, True), text
     telegram.token = new  # as BotFather's /revoke: the old one is refused from now on
     telegram.send(ask(text="meanwhile"), chat=EVE)
+    [workspace] = service.data.glob("threads/*/workspace")
+    (workspace / "go").touch()
+    await until(lambda: "outbox.later" in service.log(), what="an answer that the old token cannot post")
     env.write_text(form.format(new))
     code, text = await service.fawn("reload")
     assert (code, "Changed: channels.telegram." in text) == (0, True), text

@@ -107,18 +107,18 @@ async def test_an_accepted_skill_runs_at_the_other_service_and_follows_its_chang
     assert "slowly" in await sum_at(one, key)
 
     telegram.send("/skills rollback add-numbers")
-    await telegram.wait(JANE, "The skill add-numbers is back at its earlier version.", seconds=30)
+    await telegram.wait(JANE, "The skill add-numbers is back at its earlier version.")
     views = [each.data / view.relative_to(one.data) for each in pair]
     await until(lambda: not any(SLOWLY in each.read_text() for each in views), what="the earlier version at both")
     telegram.send("/skills disable add-numbers")
-    await telegram.wait(JANE, "The skill add-numbers is disabled.", seconds=30)
+    await telegram.wait(JANE, "The skill add-numbers is disabled.")
     await changed_by_command_line(two, one, "enable")
     assert (await two.fawn("skills", "install", "add.skill"))[0] == 0
     await changed_by_command_line(two, one, "accept")
 
     await two.stop()
     telegram.send("/skills rollback add-numbers")
-    await telegram.wait(JANE, "The skill add-numbers is back at its earlier version.", seconds=30)
+    await telegram.wait(JANE, "The skill add-numbers is back at its earlier version.")
     await two.start()
     assert '"sum": 3' in await sum_at(two, key), "its first turn has what was decided while it was away"
     telegram.send("/skills rollback add-numbers")

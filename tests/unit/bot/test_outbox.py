@@ -180,6 +180,24 @@ async def test_a_waiting_chat_does_not_delay_others(store: Database) -> None:
     assert wall.shown == [("there", "now")]
 
 
+async def test_what_waits_for_a_channel_is_tried_at_once_on_its_next_connection(store: Database) -> None:
+    revoked, walls = RecordingChannel(), {}
+    revoked.faults["here"] = [TryLater("the token is refused", 60)]
+    walls["wall"] = revoked
+    await say(store, HERE, "kept")
+    outbox = Hasty(store, walls.get, current_of(ServiceLimits()))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(outbox.serve(), name="outbox")
+        while not revoked.tried:
+            await asyncio.sleep(0)
+        walls["wall"] = renewed = RecordingChannel()
+        outbox.try_again("wall")
+        while not renewed.shown:
+            await asyncio.sleep(0)
+        task.cancel()
+    assert renewed.shown == [("here", "kept")]
+
+
 # Case 62 of docs/cases.md
 async def test_a_refused_row_becomes_a_dead_letter_with_a_notice_and_the_lane_continues(store: Database) -> None:
     wall = RecordingChannel()

@@ -338,7 +338,7 @@ def test_progress_is_live_and_folded_after_ctrl_c(terminal: Terminal, log: Path)
     terminal.type("work\r")
     terminal.shows("until stopped")
     for part in ("✓ bash: make all", "✗ bash: make all — exit code 2", "• build", "○ ship", "Working · "):
-        assert part in terminal.text()
+        terminal.shows(part)
     terminal.type("also this\r")  # typed while it works: steering
     terminal.until(lambda: (Kind.CHAT, "also this", "") in offered(log))
     terminal.type("\x03")
@@ -348,7 +348,7 @@ def test_progress_is_live_and_folded_after_ctrl_c(terminal: Terminal, log: Path)
     rows = terminal.rows()
     assert rows.count("I am on it and shall go on until stopped") == 1
     assert not any("bash: make all" in row or "build" in row for row in rows)
-    assert "■ 2 steps, 1 failed · 0 s · Ctrl-O shows them" in rows  # stopped, not done
+    assert any(re.fullmatch(r"■ 2 steps, 1 failed · \d+ s · Ctrl-O shows them", row) for row in rows)  # not done
     for count, unfold in enumerate(("\x0f", "/steps\r"), 1):
         terminal.type(unfold)
         terminal.shows_times("✗ bash: make all — exit code 2", count)
@@ -371,7 +371,7 @@ def test_a_plan_has_a_head_and_what_was_stopped_does_not_look_done(terminal: Ter
     head = rows.index("Plan · 1 of 2 done")
     assert rows[head + 1 : head + 4] == ["  ✓ Write the list", "  • Check it", "✓ Task: Write the names"]
     terminal.type("\x03")
-    terminal.shows("■ 2 steps · 0 s · Ctrl-O shows them")
+    terminal.until(lambda: re.search(r"■ 2 steps · \d+ s · Ctrl-O shows them", terminal.text()) is not None)
     terminal.prompt()
     terminal.type("\x0f")
     terminal.shows("■ Running a shell script — bash: for x in y")

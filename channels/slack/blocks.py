@@ -43,7 +43,7 @@ _MARK = {"pending": "☐", "in_progress": "▸", "complete": "✓", "error": "�
 
 @dataclass(frozen=True, slots=True)
 class SlackTask:
-    """A step of the turn, or an item of the plan. Slack appends new details to the old, so they are sent once."""
+    """A step of the turn, or an item of the plan. Slack appends new details to the old."""
 
     id: str
     title: str

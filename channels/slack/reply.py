@@ -78,12 +78,17 @@ class StreamState:
             if name not in wanted and task.status in ("pending", "in_progress"):
                 wanted[name] = replace(task, status="complete")
         changed = [task for name, task in wanted.items() if self.tasks.get(name) != task]
-        chunks: list[Json] = [replace(t, details="" if t.id in self.tasks else t.details).chunk() for t in changed]
+        chunks: list[Json] = [replace(task, details=self._missing_details(task)).chunk() for task in changed]
         if (wanted or self.plan) and part.plan not in ("", self.plan):
             chunks.append({"type": "plan_update", "title": part.plan})
         if rest := text[len(self.text) :]:
             chunks.append({"type": "markdown_text", "text": rest})
         return chunks
+
+    def _missing_details(self, task: SlackTask) -> str:
+        """Return what Slack has to append: nothing to details that have become others."""
+        known = self.tasks[task.id].details if task.id in self.tasks else ""
+        return task.details.removeprefix(known) if task.details.startswith(known) else ""
 
     def note_sent(self, chunks: list[Json]) -> None:
         for chunk in chunks:
@@ -94,7 +99,7 @@ class StreamState:
                     self.plan = chunk["title"]
                 case _:
                     known = self.tasks.get(chunk["id"])
-                    details = known.details if known else chunk.get("details", "")
+                    details = (known.details if known else "") + chunk.get("details", "")
                     self.tasks[chunk["id"]] = SlackTask(chunk["id"], chunk["title"], chunk["status"], details)
 
 

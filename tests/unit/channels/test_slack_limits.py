@@ -89,6 +89,17 @@ async def test_a_long_answer_beside_a_plan_keeps_plan_steps_and_format(rig: Slac
     assert all(any(block["type"] == "markdown" for block in post.blocks) for post in posts if post.bot_id)
 
 
+async def test_details_that_come_after_their_step_are_shown(rig: SlackRig) -> None:
+    """A thought is known when the model has ended it, in whichever update its step came."""
+    thinking = reply(rig, await rig.say("think", 7))
+    thinking.show(Step("s1", "Thinking", "running"))
+    await until(lambda: "Thinking" in shown(rig).text)
+    thinking.show(Step("s1", "Thinking", "done", "six times seven"))
+    await until(lambda: shown(rig).details["Thinking"] == "six times seven")
+    await thinking.finish(Final("42", steps=(Step("s1", "Thinking", "done", "six times seven"),), step_count=1))
+    assert shown(rig).details["Thinking"] == "six times seven"
+
+
 async def test_counted_output_of_a_long_build_changes_only_the_title(rig: SlackRig) -> None:
     growing = reply(rig, await rig.say("build it", 7))
     for number in range(5):

@@ -139,7 +139,7 @@ docs: setup ## generate docs/configuration.md and the index of the decisions
 	$(BIN)/python -c "from bot.config.reference import settings_page; open('docs/configuration.md', 'w').write(settings_page())"
 	$(BIN)/python -m tests.support.decision_index
 
-schema: dev ## generate bot/storage/schema.sql from the migrations
+schema: dev ## generate bot/database/schema.sql from the migrations
 	$(BIN)/python -m tests.support.schema_file
 
 words: dev ## collect new sentences into catalogue/zh.po, to be translated there

@@ -15,11 +15,11 @@ from contextlib import closing
 from pathlib import Path
 
 from agent.messages import Thread
-from bot.storage import audit
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.audit_check import PruningRules, verify_chain
-from bot.storage.database import Execute
-from bot.storage.migrate import migrate_database
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.audit_check import PruningRules, verify_chain
+from bot.database.database import Execute
+from bot.database.migrate import migrate_database
 
 BATCH_ROWS, TURNS = 1000, 300
 CALLS_OF_A_TURN = 4

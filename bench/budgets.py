@@ -13,15 +13,15 @@ from pathlib import Path
 import uvloop
 
 from agent.messages import Thread
-from agent.models.settings import ModelPrice, ModelSettings
+from agent.settings.models import ModelPrice, ModelSettings
 from agent.spending import ModelCall, PlannedCall
 from bot.config.schema import Config
 from bot.config.spending import BudgetConfig, Money
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.rights.current import Current
 from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import conversations
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from bot.storage.usage import Payer
 
 CALLS = 400

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bot.storage.database import Database, StorageError
-from bot.storage.disk_reserve import set_aside
+from bot.database.database import Database, StorageError
+from bot.database.disk_reserve import set_aside
 from sandbox.base import SandboxError, SandboxProvider, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.folders import ConversationFolders

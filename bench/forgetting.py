@@ -21,13 +21,13 @@ import uvloop
 
 from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import Config
-from bot.current import Current
-from bot.features import gather_personal
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.main.features import gather_personal
 from bot.privacy.forgetting import ConversationCleaner, ForgetJobs
+from bot.rights.current import Current
 from bot.storage import conversations
-from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
-from bot.storage.migrate import migrate_database
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders
 

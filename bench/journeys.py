@@ -33,17 +33,18 @@ from agent.messages import Author, Message, Origin, Thread
 from bench import procrastinate_jobs
 from bench.harness import Row, World, show
 from bot.config.schema import AccessConfig, ServiceLimits
+from bot.database import audit, replicas
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.replicas import ReplicaRow
+from bot.database.states import OutboxKind, OutboxState, RunState
 from bot.journey import claims
-from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claimed_store import ClaimLost
 from bot.journey.inbox import longest_wait
-from bot.storage import audit, outbox, replicas
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
+from bot.rights.claimed_run import ClaimedRun, RunEnding
+from bot.storage import outbox
 from bot.storage.outbox import Holder, OutboxItem
-from bot.storage.replicas import ReplicaRow
-from bot.storage.states import OutboxKind, OutboxState, RunState
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.postgres import PostgresServer, postgres_server, sql_on_server
 from tests.support.reception import open_inbox
@@ -119,7 +120,7 @@ def open_journeys(target: str, *, shared: bool = True) -> Database:
     """Open a database: a file, or a PostgreSQL database, which several processes may share."""
     if "://" not in target:
         return Database(Path(target))
-    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+    from bot.database.postgres import DatabaseServer, PostgresDatabase
 
     return PostgresDatabase(DatabaseServer(target, shared=shared))
 
@@ -272,7 +273,7 @@ async def _run_all(arguments: Sequence[str], processes: int) -> Found:
 
 async def measure_on_server(server: PostgresServer, name: str, processes: int) -> tuple[Found, int]:
     """Measure in a database of its own; return also how many runs have more than one answer."""
-    from bot.storage.postgres_session import reading
+    from bot.database.postgres_session import reading
 
     sql_on_server(server, f"CREATE DATABASE {name}")
     target = server.url.format(name)

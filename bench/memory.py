@@ -41,13 +41,13 @@ from agent.memory.embeddings import (
 from agent.memory.ranking import choose_notes, concerning_memories, fuse_matches, rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, audience_of
 from agent.messages import Author, Thread
-from agent.sections import EmbeddingsConfig
+from agent.settings.sections import EmbeddingsConfig
 from agent.spending import Meter
 from bench.harness import Job, new_chats, world
 from bench.latency import FAST
 from bench.stores import empty_store
+from bot.database.database import Database, Execute
 from bot.storage import memory as stored
-from bot.storage.database import Database, Execute
 from bot.storage.memory_search import search_memories
 from bot.storage.memory_vectors import memories_without_vector, nearest_memories, store_vectors
 

@@ -35,13 +35,14 @@ AREAS = {
         "permissions permissions_try rules_by_paths outward ways_out roles",
     ),
     "exposure": Area(
-        "bot/journey/exposure.py agent/policies/exposure.py bot/storage/exposures.py agent/permissions/outward.py "
-        "agent/permissions/reach.py",
+        "bot/journey/exposure.py agent/policies/exposure.py bot/storage/exposures.py agent/policies/outward.py "
+        "agent/reach.py",
         "test_exposure test_exposures test_limits_of_callees test_claims test_inbox test_web_search test_retention",
         "outward ways_out hostile_pages permissions",
     ),
     "api": Area(
-        "bot/api/caller.py bot/api/keys.py bot/api/posting.py bot/api/page/identity.py bot/api/page/sessions.py "
+        "bot/api/shared/caller.py bot/api/shared/keys.py bot/api/shared/posting.py "
+        "bot/api/shared/identity.py bot/api/shared/sessions.py "
         "bot/http/route.py bot/http/visitors.py bot/http/exchange.py",
         "bot.api bot.http",
         "api page_access page_sign_in page_proxy api_files operate origins openapi",
@@ -59,8 +60,8 @@ AREAS = {
         "crash faults posts",
     ),
     "hooks": Area(
-        "bot/hooks/*.py bot/service/hook_signatures.py",
-        "bot.hooks bot.service.hook_signatures",
+        "bot/hooks/*.py bot/base/hook_signatures.py",
+        "bot.hooks bot.base.hook_signatures",
         "hooks hook_threads hooks_in_threads relay",
     ),
     "files": Area(
@@ -74,20 +75,22 @@ AREAS = {
         "budgets charges",
     ),
     "schedules": Area(
-        "bot/schedules/*.py bot/service/schedule_timing.py", "bot.schedules test_commands test_watches", "schedules"
+        "bot/schedules/*.py bot/base/schedule_timing.py", "bot.schedules test_commands test_watches", "schedules"
     ),
     "replies": Area(
         "channels/shared/reply_*.py",
         "channels.shared.reply_writer channels.shared.reply_window test_channel_reply test_reply_writer",
         "talk faults",
     ),
-    "policies": Area("agent/policies/*.py", "agent.policies agent.turn agent.factory", "whole_calls models faults"),
+    "policies": Area(
+        "agent/policies/*.py", "agent.policies agent.turn.turn agent.turn.factory", "whole_calls models faults"
+    ),
 }
 EQUIVALENT = {  # what no test can catch, because the program does the same: file and changed line, and the reason
     "bot/journey/exposure.py: await store.run(partial(exposures.store_exposure, row=changed), durable=(True))": (
         "only a power failure of the machine tells it, after which less is remembered"
     ),
-    "agent/permissions/outward.py: return (host_of(rule.pattern) == "
+    "agent/policies/outward.py: return (host_of(rule.pattern) == "
     "host_of(str(use.args.get('url', '')).strip()) != '')": (
         "an empty pattern has no host, and then the comparison is false, too"
     ),

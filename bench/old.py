@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bench.harness import Job, Row, World, median, ms, new_chats, show
 from bench.latency import FAST
-from bot.storage.migrate import migrate_database
+from bot.database.migrate import migrate_database
 from tests.fakes.telegram import TOKEN
 
 ROWS = 1_000_000  # of a quarter each: messages, runs, replies, posts

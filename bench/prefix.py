@@ -18,8 +18,8 @@ from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, audi
 from agent.messages import Thread
 from bench.harness import Row, World, median, new_chats, show
 from bench.latency import FAST
+from bot.database.database import Database, Execute
 from bot.storage import memory as stored
-from bot.storage.database import Database, Execute
 from tests.fakes.model import words
 
 STEPS, LINES, ANSWER_WORDS = 3, 300, 120  # of one turn: commands, what each prints, the answer

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.harness import Row, show
-from bot.service.version import VERSION
-from bot.storage.migrate import head_revision
+from bot.base.version import VERSION
+from bot.database.migrate import head_revision
 from tests.support.fleet import Fleet
 from tests.support.forked_services import OWN, ROOT
 from tests.support.rigs.base import Rig
@@ -68,9 +68,9 @@ def next_version(folder: Path) -> Path:
         if each.name not in (*OWN, "tests", "bench") and not each.name.startswith("."):
             (folder / each.name).symlink_to(each)
     front, _dot, last = VERSION.rpartition(".")
-    version = folder / "bot" / "service" / "version.py"
+    version = folder / "bot" / "base" / "version.py"
     version.write_text(version.read_text().replace(VERSION, f"{front}.{int(last) + 1}"))
-    migration = folder / "bot" / "storage" / "migrations" / "versions" / "9990_colours.py"
+    migration = folder / "bot" / "database" / "migrations" / "versions" / "9990_colours.py"
     migration.write_text(COLUMN.format(head=head_revision()))
     return folder
 
@@ -150,7 +150,7 @@ class Person:
 
 async def watch_finished(url: str, talk: Talk) -> None:
     """Note which turns have ended: what is written before would be taken into the same turn."""
-    from bot.storage.postgres_session import reading
+    from bot.database.postgres_session import reading
 
     with reading(url, snapshot=False) as execute:
         while True:

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from bot.config.schema import AccessConfig, ChannelConfig, Config
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.rights.current import Current
 from bot.schedules.clock import ScheduleClock
 from bot.schedules.firing import BATCH, fire_due
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from tests.support.schedule_rows import add_schedule
 
 GOAL_PERCENT = 0.1

@@ -20,7 +20,7 @@ from typing import Any
 
 import uvloop
 
-from bot.storage.database import Database, Execute
+from bot.database.database import Database, Execute
 
 Work = Callable[[Execute], Any]
 Run = Callable[[Work], Any]

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bot.storage.database import Database
-from bot.storage.migrate import migrate_database
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
 
 
 @asynccontextmanager
@@ -28,7 +28,7 @@ async def empty_store(server: str = "") -> AsyncIterator[Database]:
         return
     import psycopg
 
-    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+    from bot.database.postgres import DatabaseServer, PostgresDatabase
 
     name = f"fawn_bench_{os.getpid()}"
     with psycopg.connect(server, autocommit=True) as connection:

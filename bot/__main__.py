@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.deferred_packages import defer_packages
+from bot.base.exit_codes import CONFIG, FAULT, INTERRUPTED, fail
 from bot.cli.command import PlainCommand
-from bot.cli.exit_codes import CONFIG, FAULT, INTERRUPTED, fail
 from bot.cli.program import command_first, command_line_parser, find_command
 from bot.config.loader import ConfigError, load_config, silence_libraries, terminal_language
 from catalogue import N_, LocalizedError, _, set_language, use_language
@@ -21,7 +21,7 @@ from sandbox.named_code import PATIENCE, log_waiting
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; return its exit code, one of `bot.cli.exit_codes`."""
+    """Run one command; return its exit code, one of `bot.base.exit_codes`."""
     defer_packages()
     PATIENCE.set(replace(PATIENCE.get(), say=_say_waiting))
     if isinstance(sys.stdout, io.TextIOWrapper):  # of a terminal that is not UTF-8; stderr replaces already
@@ -71,7 +71,7 @@ def _run_command(words: list[str]) -> int:
     except LocalizedError as error:
         return fail(error, FAULT)
     except (OSError, sqlite3.Error) as error:
-        from bot.admin.local_checks import describe_system_error
+        from bot.status.local_checks import describe_system_error
 
         return fail(" → ".join(describe_system_error(error)), FAULT)
 

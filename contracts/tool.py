@@ -8,9 +8,9 @@ from typing import get_args
 
 import pytest
 
+from agent.core.tool import AgentTool, Effect
 from agent.exposure import Brings, WayOut
 from agent.permissions.rules import Verdict
-from agent.tools.tool import AgentTool, Effect
 
 MAX_SCHEMA_CHARS = 6000  # it goes with each call of the model
 

@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from bot.api.keys import end_key, make_key_of
-from bot.app import App
+from bot.api.shared.keys import end_key, make_key_of
 from bot.config.loader import load_config
 from bot.config.source import ConfigSource
+from bot.database.data_lock import ServiceLock
+from bot.main.app import App
+from bot.main.startup import platform_connectors
 from bot.rights.access import LOCAL_CHANNEL
-from bot.startup import platform_connectors
 from bot.storage.api_keys import THREADS
-from bot.storage.data_lock import ServiceLock
 from channels.console import ConsoleSettings, person_name
 
 ANY_PORT = "127.0.0.1:0"

@@ -8,6 +8,7 @@ SandboxError
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -21,6 +22,9 @@ WORKSPACE, UPLOADS, OUTPUTS = f"{ROOT}/workspace", f"{ROOT}/uploads", f"{ROOT}/o
 SKILLS = "/mnt/skills"
 FOLDERS = ("workspace", "uploads", "outputs")
 NO_REASON = N_("no reason given")
+
+StreamPair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+"""A connection."""
 
 
 class SandboxError(LocalizedError):

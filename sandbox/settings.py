@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.base import CommandResult
-from sandbox.network.requests import ReportEgress, report_nothing
-from sandbox.network.rules import NetworkRules
+from sandbox.requests import ReportEgress, report_nothing
+from sandbox.rules import NetworkRules
 
 SIGXFSZ_EXIT_CODE = 128 + 25  # SIGXFSZ
 # Messages of bash, Python and Node if the kernel refuses a process or thread (EAGAIN of fork and clone).

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.context import ToolServices
-from agent.sections import AgentSettings
-from agent.tools import make_tools
+from agent.core.context import ToolServices
+from agent.settings.sections import AgentSettings
+from agent.turn.tool_list import make_tools
 from agent.web.fetcher import WebFetcher
+from bot.base.version import VERSION
 from bot.cli.program import command_line_parser
 from bot.config.loader import channel_modules, environment_names, load_config
 from bot.config.reference import settings_page, settings_table
-from bot.features import gather_commands
-from bot.service.version import VERSION
+from bot.main.features import gather_commands
 from tests.support.current_config import current_of
 from tests.support.decision_index import INDEX, decision_index
 

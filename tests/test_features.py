@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,11 +14,11 @@ import pytest
 
 from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Origin, Thread
+from bot.commands.feature import Feature
 from bot.config.schema import AccessConfig
-from bot.feature import Feature
-from bot.features import FEATURES
+from bot.database.migrate import migrate_database
+from bot.main.features import FEATURES
 from bot.storage import inbox
-from bot.storage.migrate import migrate_database
 from channels.base import Receipt
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS
@@ -26,10 +26,10 @@ from tests.support.reception import command_runner, command_service, open_inbox
 from tests.support.rehearsed_database import rehearsed_database
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("bot", "channels", "agent", "sandbox", "catalogue")
+SOURCES = ("fawn", "bot", "channels", "agent", "sandbox", "catalogue")
 ROOMS = [feature.name for feature in FEATURES]
 COMMAND_LINE = {  # the command line makes keys, pairs, offboards and forgets, too
-    "api": {"bot.admin.operations"},
+    "api": {"bot.admin.operations", "fawn.embedded"},
     "drill": {"bot.cli.drill"},
     "team": {"bot.admin.operations"},
     "privacy": {"bot.admin.operations"},
@@ -37,24 +37,29 @@ COMMAND_LINE = {  # the command line makes keys, pairs, offboards and forgets, t
 
 
 @cache
-def imports() -> Mapping[str, frozenset[str]]:
-    """Return module → the own modules that it imports, those for types only included."""
-    paths = {
+def paths() -> Mapping[str, Path]:
+    """Return module → its file."""
+    return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for source in SOURCES
         for path in (ROOT / source).rglob("*.py")
         if "migrations" not in path.parts
     }
+
+
+@cache
+def imports() -> Mapping[str, frozenset[str]]:
+    """Return module → the own modules that it imports, those for types only included."""
     found = {}
-    for name, path in paths.items():
+    for name, path in paths().items():
         named: set[str] = set()
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 parts = {f"{node.module}.{alias.name}" for alias in node.names}
-                named |= {part if part in paths else node.module for part in parts}
+                named |= {part if part in paths() else node.module for part in parts}
             elif isinstance(node, ast.Import):
                 named |= {alias.name for alias in node.names}
-        found[name] = frozenset(each for each in named if each in paths and each != name)
+        found[name] = frozenset(each for each in named if each in paths() and each != name)
     return found
 
 
@@ -67,11 +72,11 @@ def test_only_the_list_imports_a_feature(room: str) -> None:
     """Nothing else names one: not its commands, nor its tables, nor what `fawn check` tries for it."""
     whole = f"bot.{room}"
     outside = {name for name, named in imports().items() if room_of(name) != whole and whole in map(room_of, named)}
-    assert outside - COMMAND_LINE.get(room, set()) == {"bot.features"}
+    assert outside - COMMAND_LINE.get(room, set()) == {"bot.main.features"}
 
 
 def test_the_list_imports_only_the_doors_of_the_features() -> None:
-    rooms = {name for name in imports()["bot.features"] if name.split(".")[1] in ROOMS}
+    rooms = {name for name in imports()["bot.main.features"] if name.split(".")[1] in ROOMS}
     assert rooms == {f"bot.{room}.feature" for room in ROOMS}
 
 
@@ -87,22 +92,39 @@ def test_features_and_the_way_of_a_message_know_no_feature() -> None:
     assert known == set()
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Also not for types only: whoever reads one would have to read all of them."""
+def find_circle(graph: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the first circle of a graph, [] if it has none."""
     open_, done = list[str](), set[str]()
 
-    def visit(name: str) -> None:
-        if name in done:
-            return
-        assert name not in open_, open_[open_.index(name) :]
-        open_.append(name)
-        for each in sorted(imports()[name]):
-            visit(each)
-        open_.pop()
-        done.add(name)
+    def visit(name: str) -> list[str]:
+        if name in open_:
+            return open_[open_.index(name) :]
+        if name not in done:
+            open_.append(name)
+            for each in sorted(graph[name]):
+                if circle := visit(each):
+                    return circle
+            open_.pop()
+            done.add(name)
+        return []
 
-    for name in imports():
-        visit(name)
+    return next(filter(None, map(visit, graph)), [])
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Also not for types only: a reader of one would have to read all of them."""
+    assert find_circle(imports()) == []
+
+
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    """A module of a folder stands for its folder, the program's root folders included."""
+    folders = {
+        name: (name if path.name == "__init__.py" else name.rpartition(".")[0]) for name, path in paths().items()
+    }
+    graph: dict[str, set[str]] = {folder: set() for folder in folders.values()}
+    for name, named in imports().items():
+        graph[folders[name]] |= {folders[each] for each in named} - {folders[name]}
+    assert find_circle(graph) == []
 
 
 def example() -> Feature:

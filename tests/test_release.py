@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.markers import default_environment
 
-from bot.service.version import VERSION
+from bot.base.version import VERSION
 from tests.support.lazy_modules import lazy_module
 
 cyclonedx, validation = lazy_module("cyclonedx.schema"), lazy_module("cyclonedx.validation.json")  # 1.7 s of CPU

@@ -284,7 +284,7 @@ def test_tenant_folders_are_accessed_only_by_the_safe_helpers() -> None:
         "sandbox/docker/host_paths.py: copytree": "the skills, which belong to the operator",
         "sandbox/docker/image_build.py: tarfile": "the files of this package, for the engine",
     }
-    where = {"bot/service/sandbox_setup.py", "bot/cli/service_call.py", "bot/service/data_dir.py"}
+    where = {"bot/service/sandbox_setup.py", "bot/cli/service_call.py", "bot/base/data_dir.py"}
     found = set()
     for path in python("bot", "sandbox"):
         place = str(path.relative_to(ROOT))
@@ -322,9 +322,10 @@ def test_every_case_has_a_test_or_a_reason() -> None:
 
 SQL = re.compile(r"\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE|PRAGMA|WITH|ALTER|DROP|BEGIN|COMMIT|SAVEPOINT)\b")
 WHERE_SQL_STANDS = (
+    "bot/database/",
     "bot/storage/",
-    "agent/checkpointer.py",
-    "agent/checkpoint_rows.py",
+    "agent/turn/checkpointer.py",
+    "agent/turn/checkpoint_rows.py",
 )  # the latter has a database of its own
 
 
@@ -391,7 +392,7 @@ def test_sql_contains_constants_only() -> None:
         },
     }
     spelled, other = [], []
-    for path in sorted((ROOT / "bot/storage").glob("*.py")):
+    for path in sorted([*(ROOT / "bot/database").glob("*.py"), *(ROOT / "bot/storage").glob("*.py")]):
         for node in strings(ast.parse(path.read_text("utf-8"))):
             if re.search(r"\bstate\s*(?:=|<>|<|>|IN)\s*\(?\s*(?:'\w|\d)", ast.unparse(node)):
                 spelled.append(f"{path.name}:{node.lineno}")

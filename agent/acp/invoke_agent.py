@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 from langchain_core.tools import ToolException
 
 from agent.acp.connection import AcpError
-from agent.acp.settings import ExternalAgentSettings
-from agent.context import ToolServices
+from agent.core.context import ToolServices
+from agent.core.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
 from agent.permissions.rules import Subject
-from agent.sections import AgentSettings
+from agent.settings.acp import ExternalAgentSettings
+from agent.settings.sections import AgentSettings
 from agent.spending import EXTERNAL, LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call
 from agent.subagents.sandboxes import WatchedSandbox
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
 from catalogue import N_
 
 if TYPE_CHECKING:

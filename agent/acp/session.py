@@ -16,12 +16,12 @@ from typing import Any
 from langgraph.types import Interrupt
 
 from agent.acp.connection import AcpConnection, AcpError, Json, UnknownMethod
-from agent.acp.settings import ExternalAgentSettings
 from agent.acp.sign_in import open_session
 from agent.blocks import APPROVAL_OPTIONS, DENY
-from agent.context import JudgedCall, TurnContext
-from agent.event_mapper import interrupt_question
+from agent.core.context import JudgedCall, TurnContext
+from agent.core.event_mapper import interrupt_question
 from agent.permissions.rules import ToolUse, permission_question
+from agent.settings.acp import ExternalAgentSettings
 from agent.spending import EXTERNAL, LEAD, ModelCall
 from catalogue import N_, _
 from sandbox.base import WORKSPACE, Sandbox, SandboxFileError

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.acp.connection import AcpConnection, AcpError, AcpRefused, Json
-from agent.acp.settings import ExternalAgentSettings
 from agent.foreign_text import printable_line
+from agent.settings.acp import ExternalAgentSettings
 from catalogue import N_, LazyText, list_items
 
 AUTH_REQUIRED = -32000

@@ -22,6 +22,7 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from agent.core.user_message import MODE_NOTES
 from agent.demo.scenes import (
     PLAN_FIRST,
     DemoLine,
@@ -39,7 +40,6 @@ from agent.demo.scenes import (
     subtask_scene,
 )
 from agent.policies.goal import EVALUATION_PROMPT
-from agent.user_message import MODE_NOTES
 from catalogue import _, list_items
 
 DEMO_SCENES: tuple[tuple[str, Callable[[DemoScene], DemoLine]], ...] = (

@@ -23,8 +23,8 @@ from agent.mcp.http import http_client, stored_token_auth
 from agent.mcp.pages import read_pages
 from agent.mcp.process import stdio_parameters
 from agent.mcp.progress import ProgressReports, Report
-from agent.mcp.settings import McpServerSettings
-from agent.mcp.tokens import TokenFile, TokenFolder
+from agent.settings.mcp import McpServerSettings
+from agent.settings.mcp_tokens import TokenFile, TokenFolder
 from agent.spans import trace_parent
 from catalogue import N_, LazyText, LocalizedError
 from sandbox.processes import hand_over

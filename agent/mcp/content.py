@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from agent.context import TurnContext
+from agent.core.context import TurnContext
 from agent.web.quoting import quote_untrusted
 from sandbox.base import WORKSPACE, SandboxError
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from agent.context import NO_ANSWER, TurnContext
+from agent.core.context import NO_ANSWER, TurnContext
+from agent.core.questions import ask_person
 from agent.mcp.schemas import clean_text
-from agent.questions import ask_person
 from catalogue import N_, _, every_translation, list_items
 
 DECLINE, SKIP, ACCEPT, DONE, YES, NO = N_("Decline"), N_("Skip"), N_("Accept"), N_("Done"), N_("Yes"), N_("No")

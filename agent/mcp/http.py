@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from agent.imports import import_in_thread
-from agent.mcp.settings import McpServerSettings
-from agent.mcp.tokens import TokenFile, TokenFolder
+from agent.settings.mcp import McpServerSettings
+from agent.settings.mcp_tokens import TokenFile, TokenFolder
 from catalogue import LazyText
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from agent.mcp.settings import McpServerSettings
+from agent.settings.mcp import McpServerSettings
 from sandbox.bubblewrap.provider import system_binds
 
 

@@ -13,7 +13,8 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import ToolException
 from langgraph.runtime import get_runtime
 
-from agent.context import TurnContext
+from agent.core.context import TurnContext
+from agent.core.tool import ToolTraits, describe_as
 from agent.mcp.connection import McpCallLost, McpConnection
 from agent.mcp.content import resource_text
 from agent.mcp.names import LIST_RESOURCES, READ_RESOURCE, server_prefix
@@ -22,7 +23,6 @@ from agent.mcp.schemas import clean_text
 from agent.mcp.servers import McpServer, McpServers, tell_faults
 from agent.mcp.tools import DynamicTool, make_dynamic_tool
 from agent.permissions.rules import Subject
-from agent.tools.tool import ToolTraits, describe_as
 from agent.web.quoting import quote_untrusted
 from catalogue import N_
 

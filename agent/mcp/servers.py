@@ -19,7 +19,9 @@ from langgraph.runtime import get_runtime
 from langgraph.types import Interrupt
 from pydantic import ValidationError
 
-from agent.context import TurnContext
+from agent.core.context import TurnContext
+from agent.core.questions import count_recorded_answers
+from agent.core.tool import ToolTraits, describe_as
 from agent.mcp.calls import McpCall, ServerQuestion
 from agent.mcp.connection import (
     STILL_STARTING,
@@ -34,11 +36,9 @@ from agent.mcp.elicitation import Elicitation, ask_for_server
 from agent.mcp.names import belongs_to, may_match, tool_name
 from agent.mcp.progress import ProgressLine
 from agent.mcp.schemas import MAX_DESCRIPTION_CHARS, clean_schema, clean_text
-from agent.mcp.settings import McpConfig, McpServerSettings
-from agent.mcp.tokens import TokenFolder
 from agent.mcp.tools import SEARCH_TRAITS, TOOL_SEARCH, DynamicTool, make_dynamic_tool
-from agent.questions import count_recorded_answers
-from agent.tools.tool import ToolTraits, describe_as
+from agent.settings.mcp import McpConfig, McpServerSettings
+from agent.settings.mcp_tokens import TokenFolder
 from catalogue import N_, LazyText
 
 if TYPE_CHECKING:

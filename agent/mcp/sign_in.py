@@ -14,9 +14,9 @@ from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull,
 
 from agent.foreign_text import printable_line
 from agent.mcp.bounded_http import bounded_client
-from agent.mcp.settings import McpOAuthSettings, McpServerSettings
 from agent.mcp.token_auth import UNAUTHORIZED, MemoryTokens
-from agent.mcp.tokens import StoredTokens
+from agent.settings.mcp import McpOAuthSettings, McpServerSettings
+from agent.settings.mcp_tokens import StoredTokens
 from catalogue import _
 
 HTTP_SECONDS = 30.0

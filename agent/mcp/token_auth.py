@@ -15,8 +15,8 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAu
 from pydantic import ValidationError
 
 from agent.mcp.bounded_http import bounded_client
-from agent.mcp.settings import McpServerSettings
-from agent.mcp.tokens import StoredTokens, TokenFile
+from agent.settings.mcp import McpServerSettings
+from agent.settings.mcp_tokens import StoredTokens, TokenFile
 from catalogue import N_, LazyText
 
 log = logging.getLogger(__name__)

@@ -14,9 +14,9 @@ from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
+from agent.core.tool import AgentTool, ToolTraits, describe_as
 from agent.mcp.schemas import clean_text
 from agent.memory.words import STOP_WORDS, content_words, stem
-from agent.tools.tool import AgentTool, ToolTraits, describe_as
 from catalogue import N_
 
 TOOL_SEARCH = "tool_search"

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import aiohttp
 import orjson
 
-from agent.sections import EmbeddingsConfig
+from agent.settings.sections import EmbeddingsConfig
 from agent.spending import (
     EMBEDDING,
     LEAD,

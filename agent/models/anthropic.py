@@ -14,7 +14,7 @@ from agent.models.arguments import join_arguments
 from agent.models.http_transport import StreamBroke, open_http_client
 from agent.models.presets import ANTHROPIC_BUDGETS
 from agent.models.reasoning import without_foreign_blocks
-from agent.models.settings import ModelSettings
+from agent.settings.models import ModelSettings
 
 MIN_ANSWER_TOKENS = 1024  # of `max_tokens` that thinking leaves
 

@@ -21,7 +21,7 @@ import httpx2
 from agent.spans import trace_parent
 
 if TYPE_CHECKING:
-    from agent.models.settings import ModelSettings
+    from agent.settings.models import ModelSettings
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 

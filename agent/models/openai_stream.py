@@ -32,8 +32,8 @@ from agent.models.openai_events import BrokenStream, CallPieces, Chunk, parse_ev
 from agent.models.reasoning import REASONING_FIELDS, SIGNATURES_FIELD, ReasoningDetails, ThinkingOpenAI
 from agent.models.received import count_delta
 from agent.models.responses import MarkedResponses, StatelessResponses
-from agent.models.settings import ModelSettings
 from agent.models.think_tags import ThinkTags
+from agent.settings.models import ModelSettings
 
 MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
 """Seconds for which a new stream collects text deltas before it passes them on. The turn sets it."""

@@ -9,8 +9,8 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
-from agent.sections import EmbeddingsConfig, VoiceConfig
+from agent.settings.models import DEMO_CLASS_PATH, ModelSettings
+from agent.settings.sections import EmbeddingsConfig, VoiceConfig
 from agent.spending import ModelCall
 
 OWN_PRICE, NO_PRICE, FREE, REPORTED_PRICE = "config", "", "free", "agent"

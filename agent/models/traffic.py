@@ -15,7 +15,7 @@ from agent.backoff import jitter
 from agent.blocks import Notice
 from agent.fair_slots import PROCESSES, FairSlots, SlotGroups
 from agent.models.errors import ErrorVerdict, classify_error
-from agent.models.settings import CallLimits, ModelSettings, TellPause, tell_nobody
+from agent.settings.models import CallLimits, ModelSettings, TellPause, tell_nobody
 from agent.spending import Meter
 from catalogue import _
 

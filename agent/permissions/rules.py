@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from agent.invisible import show_invisible
+from agent.permissions.invisible import show_invisible
 from agent.permissions.marks import MARKS, TEXT
 from agent.permissions.patterns import compile_part, compile_pattern, could_match
 from catalogue import _

@@ -6,11 +6,11 @@ from functools import partial
 
 from langchain_core.messages import AIMessage, BaseMessage
 
+from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse, model_answer
+from agent.core.tool import AgentTool
 from agent.models.answers import call_model
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, model_answer
 from agent.spending import text_tokens
 from agent.token_estimates import messages_tokens
-from agent.tools.tool import AgentTool
 
 
 class AccountingPolicy:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langchain_core.messages import SystemMessage
 
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
+from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse
 
 
 class BriefPolicy:

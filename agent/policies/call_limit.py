@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langchain_core.messages import AIMessage
 
-from agent.policies.base import (
+from agent.core.policy import (
     ModelCallHandler,
     ModelCallRequest,
     ModelCallResponse,

@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agent.models.settings import AgentConfigError
+from agent.core.policy import ModelPolicy, PolicyChain, ToolPolicy
 from agent.near_misses import suggest_lazily
-from agent.own_code import call_own, find_own
-from agent.policies.base import ModelPolicy, PolicyChain, ToolPolicy
 from agent.policies.guarded import GuardedPolicy
-from agent.sections import PolicySettings
+from agent.settings.models import AgentConfigError
+from agent.settings.own_code import call_own, find_own
+from agent.settings.sections import PolicySettings
 from catalogue import N_, LazyText
 
 FIXED_FIRST = "permission"  # nothing may see or change a call before it is judged

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from langchain_core.messages import AIMessage, HumanMessage
 
+from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack, model_answer
 from agent.models.errors import ModelFailure
 from agent.models.whole_calls import cut_reason
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack, model_answer
 from catalogue import _
 
 ASK_AGAIN = HumanMessage(

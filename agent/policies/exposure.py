@@ -6,8 +6,8 @@ from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
-from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
-from agent.tools.tool import traits_of
+from agent.core.policy import ToolCallHandler, ToolCallResult, turn_context_of
+from agent.core.tool import traits_of
 
 
 class ExposurePolicy:

@@ -15,11 +15,8 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
 from agent.blocks import Notice, command_hint
-from agent.context import TurnContext
-from agent.models.answers import ask_model
-from agent.models.errors import classify_error
-from agent.models.loader import LoadedModel
-from agent.policies.base import (
+from agent.core.context import TurnContext
+from agent.core.policy import (
     ModelCallHandler,
     ModelCallRequest,
     ModelCallResponse,
@@ -31,7 +28,10 @@ from agent.policies.base import (
     model_answer,
     turn_context_of,
 )
-from agent.sections import GoalConfig
+from agent.models.answers import ask_model
+from agent.models.errors import classify_error
+from agent.models.loader import LoadedModel
+from agent.settings.sections import GoalConfig
 from catalogue import _
 
 log = logging.getLogger(__name__)

@@ -10,14 +10,14 @@ from langchain_core.tools import ToolException
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from agent.models.errors import ModelFailure
-from agent.policies.base import (
+from agent.core.policy import (
     ModelCallHandler,
     ModelCallRequest,
     ModelCallResponse,
     ToolCallHandler,
     ToolCallResult,
 )
+from agent.models.errors import ModelFailure
 
 log = logging.getLogger(__name__)
 

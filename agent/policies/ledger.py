@@ -6,10 +6,10 @@ import orjson
 from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from agent.context import CallNote, LedgerEntry
-from agent.policies.base import ToolCallHandler, ToolCallResult, call_key, turn_context_of
+from agent.core.context import CallNote, LedgerEntry
+from agent.core.policy import ToolCallHandler, ToolCallResult, call_key, turn_context_of
+from agent.core.tool import traits_of
 from agent.policies.loop_detection import FINGERPRINT_KEY
-from agent.tools.tool import traits_of
 
 OUTCOME_UNKNOWN = (
     "The service stopped while this call was running, so its outcome is unknown: it may have taken full effect, "

@@ -12,7 +12,7 @@ import orjson
 from langchain_core.messages import AnyMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from agent.policies.base import (
+from agent.core.policy import (
     ModelCallHandler,
     ModelCallRequest,
     ModelCallResponse,
@@ -21,7 +21,7 @@ from agent.policies.base import (
     final_response,
     messages_since_human,
 )
-from agent.tools.tool import traits_of
+from agent.core.tool import traits_of
 from catalogue import _
 
 FINGERPRINT_KEY = "fingerprint"

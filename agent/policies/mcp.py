@@ -11,14 +11,8 @@ from langgraph.config import get_config
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.blocks import Notice
-from agent.graphs import AgentState
-from agent.mcp.names import MCP_PREFIX, RESOURCE_TOOLS, server_prefix
-from agent.mcp.resources import make_resource_tools
-from agent.mcp.servers import McpServers, Problem, describe_problems
-from agent.mcp.tools import PROMOTED_KEY, TOOL_SEARCH, DynamicTool, make_tool_search, promote
-from agent.permissions.reach import matches_any
-from agent.permissions.rules import PermissionGate
-from agent.policies.base import (
+from agent.core.graphs import AgentState
+from agent.core.policy import (
     ModelCallHandler,
     ModelCallRequest,
     ModelCallResponse,
@@ -26,6 +20,12 @@ from agent.policies.base import (
     ToolCallResult,
     turn_context_of,
 )
+from agent.mcp.names import MCP_PREFIX, RESOURCE_TOOLS, server_prefix
+from agent.mcp.resources import make_resource_tools
+from agent.mcp.servers import McpServers, Problem, describe_problems
+from agent.mcp.tools import PROMOTED_KEY, TOOL_SEARCH, DynamicTool, make_tool_search, promote
+from agent.permissions.rules import PermissionGate
+from agent.reach import matches_any
 from catalogue import N_, _
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from langchain_core.messages import AnyMessage, HumanMessage
 
-from agent.context import TurnContext
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
+from agent.core.context import TurnContext
+from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse
 
 
 class MemoryPolicy:

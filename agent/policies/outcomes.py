@@ -9,8 +9,8 @@ from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
+from agent.core.policy import ToolCallHandler, ToolCallResult, turn_context_of
 from agent.outcomes import CallError, CallOutcome, Used
-from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
 from agent.span_contents import cut, value_text
 from agent.spans import SpanKind, open_span, wants_contents
 from sandbox.base import SKILLS, SandboxError

@@ -8,9 +8,9 @@ from typing import Any
 
 from langchain_core.messages import AnyMessage, HumanMessage, ToolMessage
 
-from agent.context import TurnContext
-from agent.pictures import PICTURES_KEY
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
+from agent.core.context import TurnContext
+from agent.core.pictures import PICTURES_KEY
+from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from sandbox.base import SandboxError
 
 MAX_PICTURES = 20  # the newest in one request; with more, some providers accept only smaller ones

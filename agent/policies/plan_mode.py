@@ -16,9 +16,8 @@ from langchain_core.messages import AIMessage, AnyMessage, ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command, interrupt
 
-from agent.context import NO_ANSWER
-from agent.expected_cost import CostBound
-from agent.policies.base import (
+from agent.core.context import NO_ANSWER
+from agent.core.policy import (
     BY_POLICY_KEY,
     ModelCallHandler,
     ModelCallRequest,
@@ -31,7 +30,8 @@ from agent.policies.base import (
     model_answer,
     turn_context_of,
 )
-from agent.questions import ask_person
+from agent.core.questions import ask_person
+from agent.expected_cost import CostBound
 from agent.todos import plan_of
 from catalogue import N_, _, every_translation
 

@@ -7,9 +7,9 @@ import logging
 
 from agent.backoff import backoff_seconds
 from agent.blocks import Notice
-from agent.context import TurnContext
+from agent.core.context import TurnContext
+from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack
 from agent.models.errors import ModelFailure, classify_error
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse, TakeBack
 from catalogue import _
 
 log = logging.getLogger(__name__)

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from langchain_core.messages import AIMessage, AnyMessage
 
 from agent.blocks import Notice
-from agent.context import TurnContext
+from agent.core.context import TurnContext
+from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse
+from agent.core.tool import AgentTool
 from agent.models.errors import BudgetExceeded, ModelFailure
 from agent.models.loader import LoadedModel
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.policies.pictures import picture_paths
 from agent.policies.retry import ContextOverflow
 from agent.token_estimates import messages_tokens
-from agent.tools.tool import AgentTool
 from catalogue import _
 
 log = logging.getLogger(__name__)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
-from agent.user_message import MessageFormatter
+from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse
+from agent.core.user_message import MessageFormatter
 
 
 class SteeringPolicy:

@@ -24,15 +24,15 @@ from langchain_core.messages import (
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 
 from agent.blocks import Notice
+from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse
+from agent.core.said_words import MAX_NAMED_CHARS, MAX_TEXT_CHARS, SAID_KEY, collect_said
 from agent.exact_values import lost_values
 from agent.models.answers import ask_model
 from agent.models.errors import ModelFailure, classify_error, too_long
 from agent.models.loader import LoadedModel
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.policies.retry import ContextOverflow
 from agent.policies.truncation import shorten_output
-from agent.said_words import MAX_NAMED_CHARS, MAX_TEXT_CHARS, SAID_KEY, collect_said
-from agent.sections import ContextConfig
+from agent.settings.sections import ContextConfig
 from agent.spending import ASCII_CHARS_PER_TOKEN, text_tokens
 from agent.todos import TODOS_KEY, dump_plan, is_finished, list_plan, plan_of
 from agent.token_estimates import estimate_messages, messages_tokens

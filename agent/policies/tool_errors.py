@@ -9,7 +9,7 @@ from langchain_core.tools import ToolException
 from langgraph.errors import GraphBubbleUp
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from agent.policies.base import ToolCallHandler, ToolCallResult
+from agent.core.policy import ToolCallHandler, ToolCallResult
 from sandbox.base import SandboxError
 
 log = logging.getLogger(__name__)

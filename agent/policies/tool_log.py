@@ -15,8 +15,8 @@ import orjson
 from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from agent.context import CallNote
-from agent.policies.base import ToolCallHandler, ToolCallResult, turn_context_of
+from agent.core.context import CallNote
+from agent.core.policy import ToolCallHandler, ToolCallResult, turn_context_of
 
 log = logging.getLogger(__name__)
 

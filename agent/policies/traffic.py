@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse
 from agent.models.traffic import model_call
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
 
 
 class TrafficPolicy:

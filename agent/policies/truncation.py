@@ -9,8 +9,8 @@ from hashlib import blake2b
 from langchain_core.messages import ToolMessage
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from agent.policies.base import ToolCallHandler, ToolCallResult, call_key, turn_context_of
-from agent.tools.tool import traits_of
+from agent.core.policy import ToolCallHandler, ToolCallResult, call_key, turn_context_of
+from agent.core.tool import traits_of
 from sandbox.base import WORKSPACE, SandboxError, SandboxHandle
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from pydantic import BaseModel, ValidationError
 
 from agent.blocks import Notice
-from agent.models.whole_calls import CutReason, cut_reason, refusal_of, settle_calls
-from agent.policies.base import (
+from agent.core.policy import (
     ModelCallHandler,
     ModelCallRequest,
     ModelCallResponse,
@@ -18,6 +17,7 @@ from agent.policies.base import (
     append_text,
     model_answer,
 )
+from agent.models.whole_calls import CutReason, cut_reason, refusal_of, settle_calls
 from agent.policies.loop_detection import LoopDetectionPolicy
 from catalogue import N_, _
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.invisible import show_invisible
+from agent.permissions.invisible import show_invisible
 from agent.skills.errors import SkillError
 from agent.skills.library import InstalledSkill, SkillLibrary, SkillOrigin, SkillState
 from agent.skills.records import MAX_ADDRESSES, MAX_VERSIONS, Pin, SkillRecords, Staged, write_records

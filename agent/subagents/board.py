@@ -13,15 +13,15 @@ from langgraph.errors import GraphBubbleUp, GraphInterrupt
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Interrupt
 
-from agent.context import LiveQuestions, TurnContext
-from agent.event_mapper import interrupt_question
-from agent.graphs import Graph
+from agent.core.context import LiveQuestions, TurnContext
+from agent.core.event_mapper import interrupt_question
+from agent.core.graphs import Graph
+from agent.core.policy import ToolCallHandler, ToolCallResult, call_key, turn_context_of
+from agent.core.tool import TASK_TOOL
 from agent.models.loader import LoadedModel
-from agent.policies.base import ToolCallHandler, ToolCallResult, call_key, turn_context_of
+from agent.settings.subagents import KindSettings, SubagentSettings
 from agent.subagents.results import TaskResult
-from agent.subagents.settings import KindSettings, SubagentSettings
 from agent.subagents.slots import TaskSlots
-from agent.tools.tool import TASK_TOOL
 from catalogue import _
 
 GraphUse = Literal["task", "check", "background"]
@@ -30,7 +30,7 @@ SOON_SECONDS = 1.0  # so long a question waits for the calls beside it
 
 
 class TaskKinds(Protocol):
-    """The kinds of sub-agents, as far as tasks use them. `agent.subagents.kinds` builds them of policies that import
+    """The kinds of sub-agents, as far as tasks use them. `agent.turn.kinds` builds them of policies that import
     this module."""
 
     @property

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import orjson
 
-from agent.brief import join_parts
-from agent.subagents.settings import KindSettings
+from agent.core.brief import join_parts
+from agent.settings.subagents import KindSettings
 
 ROLE = """You are a sub-agent: another agent gave you the task below. Nobody reads what you write on the way; your last
 message is your result, and the other agent sees nothing else of your work. So it must contain everything asked for:

@@ -9,10 +9,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from agent.context import MemoryNotes, TurnContext
-from agent.permissions.reach import ReachGate
-from agent.subagents.settings import KindSettings
-from agent.tools.tool import TASK_TOOL
+from agent.core.context import MemoryNotes, TurnContext
+from agent.core.tool import TASK_TOOL
+from agent.reach import ReachGate
+from agent.settings.subagents import KindSettings
 
 MEMORY_TOOL = "memory"
 NAMED_ONLY = ("schedule", "propose_skill")  # they leave something behind: only for kinds that name them

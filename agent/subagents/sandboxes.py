@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from agent.context import TurnContext
+from agent.core.context import TurnContext
 from sandbox.base import OUTPUTS, Sandbox, SandboxError, SandboxHandle
 
 LISTED_FILES, FOLDER_DEPTH = 200, 3

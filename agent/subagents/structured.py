@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from langchain_core.messages import HumanMessage
 
-from agent.policies.base import (
+from agent.core.policy import (
     ModelCallHandler,
     ModelCallRequest,
     ModelCallResponse,

@@ -12,19 +12,10 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langchain_core.tools import ToolException
 from langgraph.errors import GraphRecursionError
 
-from agent.brief import join_parts
-from agent.context import ToolServices, TurnContext
-from agent.models.errors import ModelFailure
-from agent.policies.base import call_key, messages_since_human
-from agent.sections import AgentSettings
-from agent.spans import SpanKind, open_span
-from agent.spending import Meter
-from agent.subagents.briefs import CHECKER, worker_brief
-from agent.subagents.callee import callee_context
-from agent.subagents.results import TaskResult
-from agent.subagents.sandboxes import copy_outputs, task_sandbox
-from agent.subagents.settings import BASH, KindSettings
-from agent.tools.tool import (
+from agent.core.brief import join_parts
+from agent.core.context import ToolServices, TurnContext
+from agent.core.policy import call_key, messages_since_human
+from agent.core.tool import (
     TASK_TOOL,
     AgentTool,
     Effect,
@@ -34,11 +25,20 @@ from agent.tools.tool import (
     make_tool,
     require_background,
 )
+from agent.models.errors import ModelFailure
+from agent.settings.sections import AgentSettings
+from agent.settings.subagents import BASH, KindSettings
+from agent.spans import SpanKind, open_span
+from agent.spending import Meter
+from agent.subagents.briefs import CHECKER, worker_brief
+from agent.subagents.callee import callee_context
+from agent.subagents.results import TaskResult
+from agent.subagents.sandboxes import copy_outputs, task_sandbox
 from catalogue import N_, _, list_items
 from sandbox.base import SandboxError
 
 if TYPE_CHECKING:  # they import the tools
-    from agent.graphs import Graph
+    from agent.core.graphs import Graph
     from agent.subagents.board import RunningTask, TaskBoard, TaskKinds
 
 MAX_CHECK_CHARS = 20_000  # of a result that is checked

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from langchain_core.tools import ToolException
 
-from agent.questions import ask_person
-from agent.tools.tool import Runtime, ToolTraits, always, make_tool
+from agent.core.questions import ask_person
+from agent.core.tool import Runtime, ToolTraits, always, make_tool
 
 MAX_CHARS = 20_000  # of the question with its options: whole chats were filled with one, and nobody reads more
 

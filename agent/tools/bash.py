@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Annotated
 
 from agent.bash_words import describe_command
-from agent.context import ToolServices
+from agent.core.context import ToolServices
+from agent.core.policy import call_key
+from agent.core.tool import AgentTool, Runtime, ToolTraits, make_tool, require_background
 from agent.permissions.rules import Subject
-from agent.policies.base import call_key
-from agent.sections import AgentSettings
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, make_tool, require_background
+from agent.settings.sections import AgentSettings
 from sandbox.base import ShellCommand
 
 FLUSH_SECONDS = 0.25  # between two chunks of live output

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated
 
-from agent.context import ToolServices
+from agent.core.context import ToolServices
+from agent.core.tool import AgentTool, Runtime, ToolTraits, absolute_path, describe_as, make_tool
 from agent.permissions.rules import Subject
-from agent.sections import AgentSettings
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, absolute_path, describe_as, make_tool
+from agent.settings.sections import AgentSettings
 from agent.web.addresses import WebError
 from agent.web.citations import find_citations, find_unsupported
 from agent.web.fetcher import WebPage

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from agent.context import ToolServices
-from agent.sections import AgentSettings
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from agent.core.context import ToolServices
+from agent.core.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from agent.settings.sections import AgentSettings
 from catalogue import N_
 from sandbox.base import SandboxError
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from agent.core.tool import Runtime, ToolTraits, absolute_path, always, describe_as, join_lines, make_tool
 from agent.permissions.rules import Subject
-from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, join_lines, make_tool
 from catalogue import N_
 from sandbox.base import ROOT
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from agent.context import ToolServices
+from agent.core.context import ToolServices
+from agent.core.tool import AgentTool, Effect, Runtime, ToolTraits, make_tool
 from agent.memory.visibility import LinkKind, MemoryKind, MemoryScope
-from agent.sections import AgentSettings
-from agent.tools.tool import AgentTool, Effect, Runtime, ToolTraits, make_tool
+from agent.settings.sections import AgentSettings
 from catalogue import N_, _
 
 TITLES = {

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from agent.core.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
 from agent.permissions.rules import Subject
-from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
 from catalogue import N_
 from sandbox.base import OUTPUTS, Sandbox, SandboxError
 
@@ -36,7 +36,7 @@ async def present_files(
     in any case; use this tool to set their order and captions."""
     sandbox = await runtime.context.sandbox.get()
     lines: list[str] = []
-    presented: list[dict[str, str]] = []  # stored with the result, for `agent.event_mapper.presented_files`
+    presented: list[dict[str, str]] = []  # stored with the result, for `agent.core.event_mapper.presented_files`
     for file in files:
         path, problem = await _inspect_file(sandbox, absolute_path(file.path))
         if problem:

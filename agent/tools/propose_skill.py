@@ -7,10 +7,10 @@ from typing import Annotated
 from langchain_core.tools import ToolException
 from pydantic import BaseModel, Field
 
-from agent.context import ToolServices
-from agent.sections import AgentSettings
+from agent.core.context import ToolServices
+from agent.core.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from agent.settings.sections import AgentSettings
 from agent.skills.errors import SkillError
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
 from catalogue import N_
 
 

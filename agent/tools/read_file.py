@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
-from agent.documents import convert_document, is_document
+from agent.core.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
+from agent.parsing.documents import convert_document, is_document
 from agent.permissions.rules import Subject
-from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
 from catalogue import N_
 from sandbox.base import Sandbox, SandboxFileError
 

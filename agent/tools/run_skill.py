@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import orjson
 from langchain_core.tools import ToolException
 
-from agent.context import ToolServices
+from agent.core.context import ToolServices
+from agent.core.policy import call_key
+from agent.core.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool, require_background
 from agent.permissions.rules import Subject
-from agent.policies.base import call_key
-from agent.sections import AgentSettings
+from agent.settings.sections import AgentSettings
 from agent.skills.errors import SkillError
 from agent.skills.library import SkillSet, TurnSkills
 from agent.skills.skill import Skill
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool, require_background
 from catalogue import N_
 from sandbox.base import SKILLS, WORKSPACE, Sandbox, SandboxFileError, ShellCommand
 

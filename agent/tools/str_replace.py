@@ -6,8 +6,8 @@ import asyncio
 from typing import Annotated
 from weakref import WeakValueDictionary
 
+from agent.core.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
 from agent.permissions.rules import Subject
-from agent.tools.tool import Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
 from catalogue import N_
 from sandbox.base import SandboxFileError
 

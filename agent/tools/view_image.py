@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from langchain_core.tools import ToolException
 
-from agent.context import ToolServices
+from agent.core.context import ToolServices
+from agent.core.pictures import FOLDER, MAX_BYTES, PICTURES_KEY, scale_picture
+from agent.core.tool import AgentTool, Runtime, ToolTraits, absolute_path, describe_as, make_tool
 from agent.parsing.child import ParserFailed
 from agent.permissions.rules import Subject
-from agent.pictures import FOLDER, MAX_BYTES, PICTURES_KEY, scale_picture
-from agent.sections import AgentSettings
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, absolute_path, describe_as, make_tool
+from agent.settings.sections import AgentSettings
 from catalogue import N_
 from sandbox.base import WORKSPACE
 

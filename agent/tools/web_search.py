@@ -8,10 +8,10 @@ from typing import Annotated
 from langchain_core.tools import ToolException
 
 from agent.blocks import Notice
-from agent.context import ToolServices
+from agent.core.context import ToolServices
+from agent.core.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
 from agent.permissions.rules import Subject
-from agent.sections import AgentSettings
-from agent.tools.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
+from agent.settings.sections import AgentSettings
 from agent.web.addresses import WebError
 from agent.web.quoting import quote_untrusted
 from agent.web.search import MAX_SNIPPET_CHARS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from agent.core.tool import Effect, Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
 from agent.permissions.rules import Subject
-from agent.tools.tool import Effect, Runtime, ToolTraits, absolute_path, always, describe_as, make_tool
 from catalogue import N_
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from langchain_core.tools import ToolException
 from pydantic import BaseModel, Field
 
+from agent.core.tool import Runtime, ToolTraits, always, make_tool
 from agent.todos import MAX_TODOS, TODOS_KEY, change_plan, dump_plan, plan_of
-from agent.tools.tool import Runtime, ToolTraits, always, make_tool
 
 
 class Todo(BaseModel):

@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from catalogue import LocalizedError
-from sandbox.network.rules import WEB_PORTS, is_near, is_public, unwrap_ipv4
+from sandbox.rules import WEB_PORTS, is_near, is_public, unwrap_ipv4
 
 MAX_URL_CHARS = 4000
 

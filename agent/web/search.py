@@ -14,8 +14,8 @@ import aiohttp
 import orjson
 
 from agent.extras import describe_install
+from agent.settings.web import SearchSettings
 from agent.web.addresses import WebError
-from agent.web.settings import SearchSettings
 from catalogue import N_, _
 
 log = logging.getLogger(__name__)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from agent.blocks import Ask, command_hint
 from agent.messages import Author, Thread
+from bot.base.codes import make_code
 from bot.commands.call import CommandCall
 from bot.commands.presses import UNKNOWN, Pressed
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.rows import parse_row_id
+from bot.database.web_people import WEB
 from bot.rights.known_people import describe_links, show_account
-from bot.service.codes import make_code
-from bot.storage import account_links, audit, languages, outbox, people
+from bot.storage import account_links, languages, outbox, people
 from bot.storage.account_links import LinkRequest
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
-from bot.storage.rows import parse_row_id
-from bot.storage.web_people import WEB
 from catalogue import N_, _, join_sentences, list_items
 from channels.base import Receipt
 

@@ -12,8 +12,8 @@ from bot.accounts.command import (
     unlink_command,
 )
 from bot.commands.call import Command
+from bot.commands.feature import Feature
 from bot.commands.presses import Press
-from bot.feature import Feature
 from bot.rights import deeds
 from bot.storage import personal
 from catalogue import N_

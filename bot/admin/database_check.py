@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from bot.base.findings import Finding
 from bot.config.schema import Config
-from bot.service.findings import Finding
+from bot.database.migrate import DatabaseFault, head_revision, revision_chain
 from bot.service.store import FILE, read_store
-from bot.storage.migrate import DatabaseFault, head_revision, revision_chain
 from catalogue import N_, _, join_sentences, localized
 
 SUBJECT = N_("database")
@@ -25,8 +25,8 @@ async def check_database(config: Config, *, served: bool) -> list[Finding]:
 
 
 def _look(config: Config, served: bool) -> list[Finding]:
-    from bot.storage.postgres_schema import check_server, check_writable, read_revision
-    from bot.storage.postgres_session import may_create, owner_address
+    from bot.database.postgres_schema import check_server, check_writable, read_revision
+    from bot.database.postgres_session import may_create, owner_address
 
     with read_store(config, snapshot=False) as execute:
         version = check_server(execute)

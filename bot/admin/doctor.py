@@ -7,7 +7,7 @@ import importlib
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
@@ -18,10 +18,9 @@ from zoneinfo import ZoneInfo
 
 from agent.foreign_text import printable_text
 from agent.imports import import_in_thread
-from agent.models.settings import AgentConfigError, ModelSettings
 from agent.near_misses import suggest
+from agent.settings.models import AgentConfigError, ModelSettings
 from bot.admin.database_check import check_database
-from bot.admin.local_checks import check_data_dir, check_machine, check_parsers, check_secret_files, guarded
 from bot.admin.network_checks import check_network
 from bot.admin.service_checks import (
     MCP_SERVER,
@@ -32,23 +31,23 @@ from bot.admin.service_checks import (
     check_traces,
     check_voice,
 )
+from bot.base.findings import Check, Finding
+from bot.base.log import Redactor
+from bot.base.model_discovery import name_models
+from bot.base.stored_secrets import check_encryption, token_folder
 from bot.config.library_switches import SWITCHES
 from bot.config.loader import OPENAI, secret_texts
 from bot.config.schema import ChannelConfig, Config
-from bot.features import gather_checks
+from bot.database.data_lock import is_held
 from bot.rights.access import LOCAL_CHANNEL
 from bot.service.agent_builder import try_agent
-from bot.service.findings import Check, Finding
-from bot.service.log import Redactor
-from bot.service.model_discovery import name_models
 from bot.service.sandbox_setup import folders, sandbox_settings
-from bot.service.stored_secrets import check_encryption, token_folder
-from bot.storage.data_lock import is_held
+from bot.status.local_checks import check_data_dir, check_machine, check_parsers, check_secret_files, guarded
 from catalogue import N_, _, join_sentences, list_items, localized
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
 from sandbox.bubblewrap.provider import supplementary_groups
-from sandbox.select import select_provider
+from sandbox.engines.select import select_provider
 
 if TYPE_CHECKING:  # it imports the agent stack
     from agent.models.loader import LoadedModel
@@ -60,14 +59,18 @@ MODEL, CHANNEL = N_("model {name}"), N_("channel {name}")
 _MARKS = {"ok": N_("ok"), "note": N_("note"), "fault": N_("FAULT")}
 
 
-async def run_checks(config: Config, report: Callable[[Finding], None] = lambda finding: None) -> list[Finding]:
+async def run_checks(
+    config: Config,
+    of_features: Callable[[Config], Iterable[Check]],
+    report: Callable[[Finding], None] = lambda finding: None,
+) -> list[Finding]:
     """Run every check, whatever the others find, and `report` them in a fixed order as soon as they are known.
 
     Findings do not contain secrets.
     """
     redact = Redactor(secret_texts(config))
     findings = []
-    checks = _list_checks(replace(config, models=await name_models(config.models)))
+    checks = _list_checks(replace(config, models=await name_models(config.models)), of_features)
     tasks = [asyncio.create_task(check.findings(), name=f"check {check.subject}") for check in checks]
     for task in tasks:
         for found in await task:
@@ -83,7 +86,7 @@ def render_finding(finding: Finding) -> str:
     return printable_text(f"{_(_MARKS[finding.state]):5} {text}{fix}")  # it may quote a stranger's server
 
 
-def _list_checks(config: Config) -> list[Check]:
+def _list_checks(config: Config, of_features: Callable[[Config], Iterable[Check]]) -> list[Check]:
     """Return the checks of the core and of the features, in the order of the report."""
     return [
         Check(_("this machine"), partial(_check_base, config)),
@@ -99,7 +102,7 @@ def _list_checks(config: Config) -> list[Check]:
         Check(_("voice"), partial(check_voice, config.voice)),
         Check(_("external agents"), partial(check_external_agents, config)),
         Check(_("traces"), partial(check_traces, config.traces)),
-        *gather_checks(config),
+        *of_features(config),
         check_encryption(config),
         Check(_("agent"), partial(_check_agent, config)),
         Check(_("permissions"), partial(asyncio.to_thread, _check_rules, config)),

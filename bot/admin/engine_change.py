@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 
 from bot.config.schema import Config
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
+from bot.database.migrate import COPYING, RESTORING, DatabaseFault, InterruptedRestore, sync_path
+from bot.database.progress import CopyProgress
+from bot.database.row_copy import Copied
 from bot.service.store import FILE, PostgresCopies
-from bot.storage import audit
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import COPYING, RESTORING, DatabaseFault, InterruptedRestore, sync_path
-from bot.storage.progress import CopyProgress
-from bot.storage.row_copy import Copied
 from catalogue import N_
 from sandbox.disk.removal import remove_tree
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.models.prices import NO_CALL, price_call
-from agent.models.settings import ModelSettings
+from agent.settings.models import ModelSettings
 from bot.admin.doctor import check_channel, check_model, render_finding
 from bot.admin.first_answers import Answers, Question
 from bot.admin.first_files import FirstFiles, Section
@@ -26,16 +26,16 @@ from bot.admin.setup import (
     variables_of,
     welcome_first_person,
 )
+from bot.base.findings import Finding
+from bot.base.model_discovery import name_models
 from bot.config.files import DEFAULT_NAME
 from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config
 from bot.config.schema import ChannelConfig, Config
 from bot.config.spending import Money, TokenCount
-from bot.service.findings import Finding
-from bot.service.model_discovery import name_models
 from bot.service.sandbox_setup import folders, sandbox_settings
 from catalogue import N_, _, join_sentences, list_items, localized
 from sandbox.base import SandboxUnavailable
-from sandbox.select import select_provider
+from sandbox.engines.select import select_provider
 
 CONSOLE = "console"
 PAIRING, OPEN = "pairing", "open"

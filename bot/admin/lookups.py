@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from bot.admin.run_trace import look_up_trace
+from bot.database.audit import AuditKind, find_aliases, find_names, read_newest
+from bot.database.database import Database, Execute
 from bot.storage import conversations, inbox, people
-from bot.storage.audit import AuditKind, find_aliases, find_names, read_newest
-from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey, count_traces
 from bot.storage.runs import find_run
 

@@ -16,10 +16,10 @@ from typing import Any
 from aiohttp import web
 
 from bot.admin.operations import NotFound, OddRequest, Operation
+from bot.database.migrate import DatabaseFault
 from bot.http.event_stream import EventStream, stream_events
 from bot.http.exchange import render_problem
 from bot.http.route import HttpProblem, Route, json_response, read_json
-from bot.storage.migrate import DatabaseFault
 from catalogue import default_language, localized, match_language, use_language
 from channels.console.attached import CONFIRM_SECONDS, AttachedView
 

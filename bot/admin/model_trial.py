@@ -13,15 +13,15 @@ import aiohttp
 
 from agent.extras import describe_install
 from agent.models.presets import CHAT_ANTHROPIC_CLASS_PATH, PRESETS
-from agent.models.settings import ModelSettings
 from agent.setting import Secret
+from agent.settings.models import ModelSettings
 from bot.admin.doctor import check_model, render_finding
 from bot.admin.first_answers import Answers, Question
 from bot.admin.setup import SetupStopped
+from bot.base.model_discovery import offered_models
 from bot.config.document import Document, explain_url
 from bot.config.loader import ConfigError, checked_config
 from bot.config.schema import Config
-from bot.service.model_discovery import offered_models
 from catalogue import _, list_items, localized
 
 DEMO, OTHER = "demo", "other"

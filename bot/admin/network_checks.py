@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from bot.admin.egress import Destination, list_destinations
+from bot.base.findings import Finding
 from bot.config.schema import Config
-from bot.service.findings import Finding
+from bot.status.egress import Destination, list_destinations
 from catalogue import _, list_items
 
 LOOKUP_SECONDS = 5.0

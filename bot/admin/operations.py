@@ -18,19 +18,19 @@ from typing import Any
 from agent.blocks import Final, spell_commands
 from agent.stored_json import Damaged
 from bot.admin.lookups import lookups
-from bot.api import keys
-from bot.api.page import sessions
+from bot.api.shared import keys, sessions
+from bot.base.stored_secrets import CHANNEL
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
+from bot.database.states import OutboxKind
 from bot.privacy.command import enqueue_forgetting
 from bot.service.backup import back_up
 from bot.service.dead_letters import drop, requeue
-from bot.service.stored_secrets import CHANNEL
-from bot.storage import api_keys, audit, channel_state, conversations, dead_letters, people, person_roles, transcripts
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
+from bot.storage import api_keys, channel_state, conversations, dead_letters, people, person_roles, transcripts
 from bot.storage.dead_letters import DeadLetter
 from bot.storage.forgetting import PersonKey
 from bot.storage.people import PersonRow
-from bot.storage.states import OutboxKind
 from bot.team import pairing
 from bot.team.offboarding import offboard_by_command
 from catalogue import _, list_items

@@ -16,14 +16,14 @@ from agent.permissions.rules import GRANTED, Judgement, grant_for
 from agent.spending import PlannedCall
 from bot.config.schema import Config
 from bot.config.team import Right, RoleConfig
-from bot.current import Current
+from bot.database.database import Execute
 from bot.rights.approvals import find_approval_rule
 from bot.rights.budget_limits import Limit, limits_of, period_bounds
+from bot.rights.current import Current
 from bot.rights.permissions import is_in_force, judge_for_roles
 from bot.rights.rates import ToolAndMessageRates
 from bot.storage import grants
 from bot.storage.calls import CallRow, read_calls
-from bot.storage.database import Execute
 from bot.storage.usage import Payer, UsageRow, read_usage
 
 PAGE_ROWS = 1000

@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from bot.base.spool import SPOOL
+from bot.base.web_files import WEB_FILES
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database
+from bot.database.migrate import RESTORING, prepare_databases, sync_path
+from bot.database.progress import CopyProgress
+from bot.database.upkeep import find_damage
 from bot.service.backup import CUSTOM_SKILLS
-from bot.service.spool import SPOOL
-from bot.service.web_files import WEB_FILES
-from bot.storage import audit
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database
-from bot.storage.migrate import RESTORING, prepare_databases, sync_path
-from bot.storage.progress import CopyProgress
-from bot.storage.upkeep import find_damage
 from catalogue import N_, LocalizedError
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.removal import remove_tree

@@ -10,12 +10,12 @@ from typing import Any
 
 from agent.spans import place_of_run
 from agent.spending import SANDBOX
-from bot.admin.transcript_format import step_words
+from bot.database.database import Database
+from bot.database.identity import read_identity
+from bot.database.states import EntryKind, OutboxState, RunState
 from bot.rights.budget_texts import format_money
-from bot.storage.database import Database
-from bot.storage.identity import read_identity
+from bot.status.transcript_format import step_words
 from bot.storage.run_trace import find_run_of, read_run_trace, run_numbers
-from bot.storage.states import EntryKind, OutboxState, RunState
 from catalogue import N_, _
 
 TRACE_CHARS = 32  # of a trace's id

@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.acp.connection import AcpError
-from agent.acp.settings import ExternalAgentSettings
 from agent.imports import import_in_thread
-from agent.mcp.settings import McpServerSettings
-from agent.mcp.tokens import TokenFile, TokenFolder
-from agent.sections import VoiceConfig
+from agent.settings.acp import ExternalAgentSettings
+from agent.settings.mcp import McpServerSettings
+from agent.settings.mcp_tokens import TokenFile, TokenFolder
+from agent.settings.sections import VoiceConfig
+from agent.settings.web import SearchSettings
 from agent.spending import Meter
-from agent.transcription import NotTranscribed, transcribe
+from agent.turn.transcription import NotTranscribed, transcribe
 from agent.web.addresses import WebError
 from agent.web.search import make_provider
-from agent.web.settings import SearchSettings
+from bot.base.findings import Finding
 from bot.config.schema import Config
 from bot.config.traces import TracesConfig
-from bot.service.findings import Finding
 from bot.service.sandbox_setup import folders, sandbox_settings
 from catalogue import N_, _, list_items, localized
 from sandbox.base import Sandbox, SandboxError
-from sandbox.select import select_provider
+from sandbox.engines.select import select_provider
 
 if TYPE_CHECKING:  # it imports the agent stack
     from agent.mcp.servers import McpServer

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import orjson
 
+from bot.database.data_lock import is_held, is_service_waiting
 from bot.http.socket_path import reachable
-from bot.storage.data_lock import is_held, is_service_waiting
 from catalogue import N_, _, current_language
 
 NO_SERVICE = N_("no Fawn is running on {data_dir}: check `data_dir` or --config")

@@ -23,14 +23,14 @@ from agent.setting import Secret
 from bot.admin.doctor import check_channel, render_finding
 from bot.admin.env_file import set_variables
 from bot.admin.operations import Answer
-from bot.admin.qr_code import draw_code
 from bot.admin.service_client import NotRunning, await_service, call_service
 from bot.admin.terminal import LOOK_SECONDS, QuestionVoid, ask, confirm, confirm_while, say
-from bot.cli.exit_codes import GAVE_WAY
+from bot.base.exit_codes import GAVE_WAY
+from bot.base.log import Redactor
 from bot.config.document import ConfigFault
 from bot.config.loader import ConfigError, channel_modules, environment_names, known_variables, load_config
 from bot.config.schema import ChannelConfig, Config
-from bot.service.log import Redactor
+from bot.status.qr_code import draw_code
 from catalogue import N_, _, list_items, localized
 from channels.base import ChannelError, Health
 from channels.shared.setup_guide import Scan, SetupGuide, SignIn
@@ -338,7 +338,7 @@ def _placeholders(names: Iterable[str]) -> str:
 def bound_command(name: str, file: Path | None, *words: str) -> list[str]:
     """Return a command line of Fawn that ends with this process."""
     config = ("--config", str(file)) if file else ()
-    return [sys.executable, "-m", "bot.admin.bound_service", name, *config, *words]
+    return [sys.executable, "-m", "bot.bound_service", name, *config, *words]
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from aiohttp import web
 
 from agent.blocks import Ask
 from agent.messages import Kind, Message, Thread
-from bot.api import read_models
 from bot.api.answers import (
     Answered,
     CommandAnswer,
@@ -27,24 +26,25 @@ from bot.api.answers import (
     ThreadList,
     ThreadPage,
 )
-from bot.api.bodies import checked_text, text_field
-from bot.api.caller import NO_ACCESS, Caller, find_caller, read_for_caller
 from bot.api.operate.answers import AnswerBody
-from bot.api.paths import path_number, path_thread
-from bot.api.posting import event_key, make_message, make_stop, take
-from bot.api.read_models import Json, message_json, not_found
+from bot.api.shared import read_models
+from bot.api.shared.bodies import checked_text, text_field
+from bot.api.shared.caller import NO_ACCESS, Caller, find_caller, read_for_caller
+from bot.api.shared.paths import path_number, path_thread
+from bot.api.shared.posting import event_key, make_message, make_stop, take
+from bot.api.shared.read_models import Json, message_json, not_found
 from bot.api.uploads import FORM, read_form
+from bot.base.web_files import WebFiles
+from bot.commands.feature import Door
 from bot.config.team import Right
-from bot.feature import Door
+from bot.database.database import Execute
+from bot.database.rows import parse_row_id
+from bot.database.states import RunState
 from bot.http.route import HttpProblem, Route, json_response, read_json, read_response
 from bot.http.spec import Query, Spec
 from bot.rights.approvals import may_answer
-from bot.service.web_files import WebFiles
 from bot.storage import inbox, questions, transcripts, web_files
 from bot.storage.api_keys import READ, THREADS
-from bot.storage.database import Execute
-from bot.storage.rows import parse_row_id
-from bot.storage.states import RunState
 from bot.storage.web_files import WebFileRow
 from channels.base import Receipt, parse_command_text
 

@@ -9,13 +9,13 @@ from typing import TypeVar
 from aiohttp import web
 
 from agent.messages import Thread
-from bot.api import read_models
-from bot.api.caller import Caller, find_caller
-from bot.api.event_hub import EventHub, Subscription
-from bot.api.event_json import Position, RunPosition
-from bot.api.event_streams import ENDED, RunEvents, ThreadEvents
-from bot.api.paths import path_number, path_thread
-from bot.feature import Door
+from bot.api.shared import read_models
+from bot.api.shared.caller import Caller, find_caller
+from bot.api.shared.event_hub import EventHub, Subscription
+from bot.api.shared.event_json import Position, RunPosition
+from bot.api.shared.event_streams import ENDED, RunEvents, ThreadEvents
+from bot.api.shared.paths import path_number, path_thread
+from bot.commands.feature import Door
 from bot.http.event_stream import EventStream, last_event_id
 from bot.http.route import HttpProblem, Route
 from bot.http.spec import Query, Spec

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.feature import Door, Feature, Parts, Service
+from bot.base.jobs import JobKind
+from bot.base.web_files import WebFiles
+from bot.commands.feature import Door, Feature, Parts, Service
 from bot.http.route import Route
-from bot.service.jobs import JobKind
-from bot.service.web_files import WebFiles
 from bot.storage.jobs import BackgroundJob
 from bot.storage.personal import API
 
@@ -17,8 +17,6 @@ SWEEP_JOB, SWEEP_SECONDS = "web_files", 3600.0
 def _routes(door: Door) -> Sequence[Route]:
     from bot.api.endpoints import Endpoints
     from bot.api.event_endpoints import EventEndpoints
-    from bot.api.event_hub import EventHub
-    from bot.api.file_endpoints import FileEndpoints
     from bot.api.langgraph.endpoints import LangGraphEndpoints
     from bot.api.langgraph.protocol import ProtocolEndpoints
     from bot.api.langgraph.store import StoreEndpoints
@@ -34,7 +32,9 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.page.shared_threads import SharedThreads
     from bot.api.page.sign_ins import SignIns
     from bot.api.page.thread_endpoints import ThreadEndpoints
-    from bot.api.recent_runs import RecentRuns
+    from bot.api.shared.event_hub import EventHub
+    from bot.api.shared.file_endpoints import FileEndpoints
+    from bot.api.shared.recent_runs import RecentRuns
 
     files, hub = WebFiles(door.current.config.data_dir), EventHub(door)
     parts = (

@@ -12,10 +12,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from bot.api.answers import ProblemAnswer
+from bot.base.version import VERSION
 from bot.http.exchange import PROBLEM_TYPE
 from bot.http.route import JSON_TYPE, Route
 from bot.http.spec import Query, Spec
-from bot.service.version import VERSION
 
 if TYPE_CHECKING:
     from aiohttp import web

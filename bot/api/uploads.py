@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.messages import Attachment
+from bot.base.web_files import Draft, WebFiles
 from bot.http.route import HttpProblem
-from bot.service.web_files import Draft, WebFiles
 from bot.storage.web_files import sent_id
 from sandbox.disk.safe_files import safe_name
 

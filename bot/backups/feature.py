@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from bot.backups.writing import BACKUP_JOB, COPY_JOB, LOOK_SECONDS, BackupJobs
+from bot.base.findings import Check, Finding
+from bot.base.jobs import JobKind
+from bot.commands.feature import Feature, Parts, Service
 from bot.config.backup import BackupConfig
 from bot.config.schema import Config
-from bot.feature import Feature, Parts, Service
-from bot.service.findings import Check, Finding
-from bot.service.jobs import JobKind
 from catalogue import N_, _
 
 SUBJECT = N_("backup at set times")

@@ -14,14 +14,14 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 
 from agent.foreign_text import printable_text
+from bot.base.jobs import MAX_JOB_SECONDS, Effect
+from bot.base.stored_secrets import sealer_of
 from bot.config.backup import BackupConfig
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
+from bot.rights.current import Current
 from bot.service.backup import back_up
-from bot.service.jobs import MAX_JOB_SECONDS, Effect
-from bot.service.stored_secrets import sealer_of
-from bot.storage import audit
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders

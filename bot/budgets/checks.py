@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from agent.models.prices import Priced, price_call
-from agent.models.settings import ModelSettings
+from agent.settings.models import ModelSettings
 from agent.spending import EMBEDDING, LEAD, VOICE, ModelCall
+from bot.base.findings import Check, Finding
 from bot.config.schema import Config
 from bot.rights.budget_texts import unknown_price
-from bot.service.findings import Check, Finding
 from catalogue import _
 
 

@@ -14,20 +14,20 @@ from zoneinfo import ZoneInfo
 from agent.blocks import command_hint
 from agent.messages import Thread
 from agent.spending import PlannedCall
+from bot.base.jobs import Effect
+from bot.base.plain_text import without_formatting
+from bot.base.spool import command_folder
+from bot.base.usage_days import by_day
 from bot.budgets.chart import BarChart, draw_bars
 from bot.commands.call import CommandCall
-from bot.current import Current
+from bot.database.database import Database
 from bot.journey.outbox import files_payload
 from bot.rights.budget_limits import limits_of, period_bounds
 from bot.rights.budget_texts import describe_left, format_money
+from bot.rights.current import Current
 from bot.rights.deeds import SEE_TEAM_USAGE
-from bot.service.jobs import Effect
-from bot.service.plain_text import without_formatting
-from bot.service.spool import command_folder
-from bot.service.usage_days import by_day
 from bot.storage import outbox, people, usage
 from bot.storage.budgets import read_counter
-from bot.storage.database import Database
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.usage import Payer, Spending
 from catalogue import N_, _, format_duration, ngettext

@@ -9,9 +9,9 @@ from statistics import median_low
 
 from agent.expected_cost import CostBound, ExpectedCost, Unit
 from agent.spending import Meter
+from bot.database.database import Database, Execute
 from bot.rights.budget_texts import format_money
 from bot.rights.reservations import Budgets
-from bot.storage.database import Database, Execute
 from bot.storage.request_costs import RequestCost, finished_requests, spent_by_request
 from bot.storage.usage import Payer, Spending
 from catalogue import _, format_duration, join_sentences

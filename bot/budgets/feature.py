@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.context import TurnContext
+from agent.core.context import TurnContext
+from bot.base.jobs import JobKind
 from bot.budgets.checks import list_checks
 from bot.budgets.command import CHART_JOB, ChartJobs, usage_command
 from bot.budgets.expected_cost import RequestCosts
 from bot.commands.call import Command
-from bot.feature import Feature, Parts, Service
-from bot.journey.claimed_run import ClaimedRun
+from bot.commands.feature import Feature, Parts, Service
+from bot.database.database import Execute
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import EndedTurn, OutboxRow, TurnPart
-from bot.service.jobs import JobKind
+from bot.rights.claimed_run import ClaimedRun
 from bot.storage import personal
-from bot.storage.database import Execute
 from bot.storage.plan_holds import release_ended
 from catalogue import N_
 

@@ -7,10 +7,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from bot.base.exit_codes import CONFIG, TAKEN, fail
 from bot.cli import service
 from bot.cli.command import ConfiguredCommand
 from bot.cli.elsewhere import add_arguments
-from bot.cli.exit_codes import CONFIG, TAKEN, fail
 from bot.config.schema import Config
 from catalogue import _
 
@@ -37,7 +37,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _ask(arguments: argparse.Namespace, config: Config) -> int:
     from bot.console.client import AskError, ServiceSilent, answer_for_script, ask_own_service
-    from bot.storage.data_lock import DataLock
+    from bot.database.data_lock import DataLock
 
     if arguments.url:
         return _ask_elsewhere(arguments, config)

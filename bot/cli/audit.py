@@ -14,16 +14,16 @@ from typing import BinaryIO
 
 import orjson
 
+from bot.base.exit_codes import FAULT, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, fail
 from bot.config.audit import AuditConfig
 from bot.config.schema import Config
+from bot.database import audit
+from bot.database.audit import AuditKind
+from bot.database.audit_check import read_rows, verify_chain
+from bot.database.database import Execute
 from bot.service.audit_upkeep import pruning_rules, sign_anchor
 from bot.service.store import NoStore, has_store, read_store
-from bot.storage import audit
-from bot.storage.audit import AuditKind
-from bot.storage.audit_check import read_rows, verify_chain
-from bot.storage.database import Execute
 from catalogue import N_, _, list_items
 
 NO_ANCHOR = N_(

@@ -13,7 +13,7 @@ from bot.cli.command import ConfiguredCommand
 from bot.cli.progress import add_quiet, format_bytes, shown
 from bot.cli.service_call import CliAction, run_action
 from bot.config.schema import Config
-from bot.storage.progress import CopyProgress, Part
+from bot.database.progress import CopyProgress, Part
 from catalogue import _
 from sandbox.disk.archive import unfinished
 

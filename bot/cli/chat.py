@@ -6,10 +6,10 @@ import argparse
 import asyncio
 from functools import partial
 
+from bot.base.exit_codes import CONFIG, FAULT, GAVE_WAY, OK, TAKEN, fail
 from bot.cli import service
 from bot.cli.command import ConfiguredCommand
 from bot.cli.elsewhere import add_arguments
-from bot.cli.exit_codes import CONFIG, FAULT, GAVE_WAY, OK, TAKEN, fail
 from bot.config.schema import Config
 from catalogue import _
 
@@ -40,7 +40,7 @@ def _chat_alone(config: Config, arguments: argparse.Namespace) -> int:
 
     What comes from a pipe is answered whole: the service that waits begins after it.
     """
-    from bot.storage.data_lock import DataDirLocked, DataLock
+    from bot.database.data_lock import DataDirLocked, DataLock
 
     source = service.config_source(config, arguments, log_to_file=True)
     connects = service.console_connector(config, arguments)

@@ -8,10 +8,11 @@ import json
 from collections.abc import Callable
 
 from bot.admin.doctor import render_finding, run_checks
+from bot.base.exit_codes import CONFIG, OK
+from bot.base.findings import Finding
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import CONFIG, OK
 from bot.config.schema import Config
-from bot.service.findings import Finding
+from bot.main.features import gather_checks
 from catalogue import _
 
 
@@ -25,7 +26,7 @@ def _check(arguments: argparse.Namespace, config: Config) -> int:
         if not arguments.json:
             print(render_finding(finding), flush=True)
 
-    findings = asyncio.run(run_checks(config, report))
+    findings = asyncio.run(run_checks(config, gather_checks, report))
     mended = [_mend(each, each.mend) if arguments.fix and each.mend else "" for each in findings]
     if arguments.json:
         print(json.dumps([_as_json(each, done) for each, done in zip(findings, mended, strict=True)], indent=2))

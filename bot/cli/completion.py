@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import shtab
 
+from bot.base.exit_codes import OK
+from bot.base.version import VERSION
 from bot.cli.command import PlainCommand
-from bot.cli.exit_codes import OK
 from bot.cli.program import command_line_parser
-from bot.service.version import VERSION
 from catalogue import _, current_language, use_language
 
 EXIT_CODES = {

@@ -7,8 +7,8 @@ import asyncio
 import json
 from pathlib import Path
 
+from bot.base.exit_codes import FAULT, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, fail
 from bot.cli.service_call import note_drill
 from bot.config.schema import Config
 from catalogue import _

@@ -6,8 +6,8 @@ import argparse
 import json
 from dataclasses import asdict
 
+from bot.base.exit_codes import OK
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import OK
 from bot.config.schema import Config
 from catalogue import _
 
@@ -23,7 +23,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _egress(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.admin import egress
+    from bot.status import egress
 
     found, notes = egress.list_destinations(config)
     match arguments.format:

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bot.admin.transcript_format import render_entry
+from bot.base.exit_codes import FAULT, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
+from bot.status.transcript_format import render_entry
 from catalogue import _
 
 

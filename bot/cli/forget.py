@@ -8,8 +8,8 @@ import sys
 
 from bot.admin.operations import Answer
 from bot.admin.terminal import confirm, say
+from bot.base.exit_codes import FAULT, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
 from catalogue import _, list_items, ngettext

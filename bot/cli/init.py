@@ -9,8 +9,8 @@ from bot.admin.first_answers import PROGRESS_NAME, Answers, has_terminal, read_a
 from bot.admin.first_run import first_run
 from bot.admin.setup import SetupLeft, SetupStopped
 from bot.admin.terminal import say
+from bot.base.exit_codes import FAULT, INTERRUPTED, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, INTERRUPTED, OK, fail
 from bot.config.schema import Config
 from catalogue import _
 

@@ -7,8 +7,8 @@ import asyncio
 import time
 
 from bot.admin.operations import Answer
+from bot.base.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
 from bot.storage.api_keys import DEFAULT_SCOPES, SCOPES

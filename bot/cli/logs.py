@@ -9,8 +9,8 @@ from pathlib import Path
 
 from agent.foreign_text import printable_text
 from bot.admin.service_client import NotRunning, call_service
+from bot.base.exit_codes import FAULT, NOT_RUNNING, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, NOT_RUNNING, OK, fail
 from bot.config.schema import Config
 from catalogue import _
 

@@ -10,15 +10,15 @@ import time
 from collections.abc import Mapping
 
 from agent.imports import import_in_thread
-from agent.mcp.settings import McpServerSettings
-from agent.mcp.tokens import TokenFile
+from agent.settings.mcp import McpServerSettings
+from agent.settings.mcp_tokens import TokenFile
 from bot.admin.doctor import render_finding
 from bot.admin.redirect import RedirectWaiter, open_redirect, pasted_lines
 from bot.admin.service_checks import check_mcp_server
+from bot.base.exit_codes import CONFIG, FAULT, OK, fail
+from bot.base.stored_secrets import token_folder
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.config.schema import Config
-from bot.service.stored_secrets import token_folder
 from catalogue import _, list_items
 
 SIGN_IN_SECONDS = 600.0

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 
 from bot.admin.engine_change import POSTGRESQL, SQLITE, change_engine
+from bot.base.exit_codes import CONFIG, FAULT, OK, TAKEN, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import CONFIG, FAULT, OK, TAKEN, fail
 from bot.cli.progress import add_quiet, shown
 from bot.config.database import URL_EXAMPLE
 from bot.config.schema import Config
+from bot.database.data_lock import DatabaseInUse, DataDirLocked, DataLock
+from bot.database.migrate import DatabaseFault
+from bot.database.progress import CopyProgress
+from bot.database.row_copy import Copied
 from bot.service.store import FILE
-from bot.storage.data_lock import DatabaseInUse, DataDirLocked, DataLock
-from bot.storage.migrate import DatabaseFault
-from bot.storage.progress import CopyProgress
-from bot.storage.row_copy import Copied
 from catalogue import N_, _, ngettext
 
 

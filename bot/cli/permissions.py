@@ -16,15 +16,15 @@ from zoneinfo import ZoneInfo
 from agent.foreign_text import printable_line
 from agent.permissions.rules import GRANTED
 from bot.admin.replay import PRICE, RATE, REFUSED, ROLE, RefusedWork, Replay, ReplayedCall
+from bot.base.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.config.schema import Config
 from bot.config.variant import load_variant
+from bot.database.database import Execute
+from bot.database.migrate import head_revision
 from bot.rights.budget_texts import describe_budget, format_money
 from bot.rights.known_people import names_of_channel
 from bot.service.store import NoStore, has_store, read_store, store_revision
-from bot.storage.database import Execute
-from bot.storage.migrate import head_revision
 from catalogue import N_, _, ngettext
 
 DAY_SECONDS = 86400

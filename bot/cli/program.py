@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 
+from bot.base.version import VERSION
 from bot.cli.command import ConfiguredCommand, PlainCommand
 from bot.cli.parser import CommandParser
-from bot.service.version import VERSION
 from catalogue import N_, _
 
 FULL_STOP = N_("{text}.")

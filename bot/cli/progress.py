@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from bot.storage.progress import CopyProgress, Part
+from bot.database.progress import CopyProgress, Part
 from catalogue import N_, _
 
 DRAW_SECONDS = 0.2  # on a terminal

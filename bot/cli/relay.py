@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from agent.models.settings import AgentConfigError
+from agent.settings.models import AgentConfigError
+from bot.base.exit_codes import CONFIG, FAULT, OK, TAKEN, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import CONFIG, FAULT, OK, TAKEN, fail
 from bot.config.loader import secret_texts
 from bot.config.schema import Config
 from catalogue import _
 
 
 def _run(_arguments: argparse.Namespace, config: Config) -> int:
+    from bot.base.log import set_up_logging
+    from bot.database.data_lock import DataDirLocked, ServiceLock
     from bot.relay.server import serve_relay
-    from bot.service.log import set_up_logging
-    from bot.storage.data_lock import DataDirLocked, ServiceLock
 
     if not config.relay.sources:
         text = _("nobody may post here → name who in `relay: {sources: …}`; docs/relay.md shows how")

@@ -7,8 +7,8 @@ import asyncio
 import sys
 
 from bot.admin.service_client import NotRunning, call_service
+from bot.base.exit_codes import CONFIG, FAULT, NOT_RUNNING, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import CONFIG, FAULT, NOT_RUNNING, OK, fail
 from bot.config.schema import Config
 from catalogue import _, list_items
 

@@ -7,15 +7,15 @@ import asyncio
 from pathlib import Path
 
 from bot.admin.restore import Restored, RestoreRefused, restore_backup
+from bot.base.exit_codes import FAULT, OK, TAKEN, fail
+from bot.base.stored_secrets import KeyUnknown, sealer_of
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, TAKEN, fail
 from bot.cli.progress import add_quiet, shown
 from bot.config.schema import Config
+from bot.database.data_lock import DatabaseInUse, DataDirLocked, DataLock
+from bot.database.migrate import DatabaseFault
+from bot.database.progress import CopyProgress
 from bot.service.store import PostgresCopies
-from bot.service.stored_secrets import KeyUnknown, sealer_of
-from bot.storage.data_lock import DatabaseInUse, DataDirLocked, DataLock
-from bot.storage.migrate import DatabaseFault
-from bot.storage.progress import CopyProgress
 from catalogue import _, ngettext
 from sandbox.disk.unpacking import MAX_ENTRIES, UnpackRefused
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from bot.base.exit_codes import CONFIG, FAULT, TAKEN, fail
 from bot.cli import service
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import CONFIG, FAULT, TAKEN, fail
 from bot.config.schema import Config
 from catalogue import _, localized
 
@@ -17,7 +17,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
-    from bot.storage.data_lock import DataDirBusy, DataDirLocked, DataLock
+    from bot.database.data_lock import DataDirBusy, DataDirLocked, DataLock
 
     if not config.channels and not config.http.listen and service.stdin_is_empty():
         return fail(_nothing_to_serve(config), CONFIG)

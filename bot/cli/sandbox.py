@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from bot.base.exit_codes import FAULT, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, fail
 from bot.config.schema import Config
 from catalogue import _
 from sandbox.base import SandboxError

@@ -16,19 +16,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.models.settings import AgentConfigError
-from bot.cli.exit_codes import CONFIG, FAULT, GAVE_WAY, TAKEN, fail
+from agent.settings.models import AgentConfigError
+from bot.base.exit_codes import CONFIG, FAULT, GAVE_WAY, TAKEN, fail
+from bot.base.version import VERSION
 from bot.config.http import DemoHttpConfig
 from bot.config.loader import has_desktop, secret_texts
 from bot.config.schema import Config
 from bot.config.source import ConfigSource
-from bot.service.version import VERSION
 from catalogue import _
 from sandbox.base import SandboxUnavailable
 
 if TYPE_CHECKING:  # not before the configuration is known to be without faults: that answer comes at once
-    from bot.app import App
-    from bot.storage.data_lock import DataLock, ServiceLock
+    from bot.database.data_lock import DataLock, ServiceLock
+    from bot.main.app import App
 
 SWITCH_SECONDS = 0.0005  # after which a thread that computes lets the event loop go on; Python has 5 ms
 
@@ -39,13 +39,13 @@ def with_data_dir(
     """Run a service while it holds data_dir. Raises DataDirLocked."""
     import uvloop
 
-    from bot.admin.local_checks import check_machine, warn_of_full_disk
-    from bot.service import log
+    from bot.base import log
+    from bot.base.data_dir import close_to_others
+    from bot.base.descriptors import raise_descriptor_limit
+    from bot.database.data_lock import DatabaseInUse
+    from bot.database.migrate import DatabaseFault
     from bot.service.crashes import reporting_crashes
-    from bot.service.data_dir import close_to_others
-    from bot.service.descriptors import raise_descriptor_limit
-    from bot.storage.data_lock import DatabaseInUse
-    from bot.storage.migrate import DatabaseFault
+    from bot.status.local_checks import check_machine, warn_of_full_disk
 
     with ExitStack() as stack:
         try:
@@ -76,8 +76,8 @@ def with_data_dir(
 
 def service_lock(config: Config) -> ServiceLock:
     """Return the lock of a service, which says in its log when it waits for a command."""
-    from bot.service.log import set_up_logging
-    from bot.storage.data_lock import ServiceLock
+    from bot.base.log import set_up_logging
+    from bot.database.data_lock import ServiceLock
 
     def say() -> None:
         set_up_logging(config.log, secret_texts(config), None)  # not to the file, to which the command writes
@@ -136,8 +136,8 @@ def is_first_try(config: Config) -> bool:
 
 def make_app(runner: asyncio.Runner, config: Config, connects: dict[str, Any], source: ConfigSource) -> App:
     """Return the service, which does not run yet, with the models that a local server names."""
-    from bot.app import App
-    from bot.service.model_discovery import name_models
+    from bot.base.model_discovery import name_models
+    from bot.main.app import App
 
     if not all(model.model for model in config.models):  # a local server names its own
         config = replace(config, models=runner.run(name_models(config.models)))
@@ -160,9 +160,9 @@ def stdin_is_empty() -> bool:
 
 async def _render_banner(config: Config) -> str:
     """Return the first lines on a terminal: the model and the sandbox. Raises SandboxUnavailable."""
-    from bot.current import Current
+    from bot.rights.current import Current
     from bot.service.sandbox_setup import folders, sandbox_settings
-    from sandbox.select import SANDBOX, select_provider
+    from sandbox.engines.select import SANDBOX, select_provider
 
     provider, sandbox, _why = await select_provider(config.sandbox.provider, sandbox_settings(config), folders(config))
     await provider.close()
@@ -173,7 +173,7 @@ async def _render_banner(config: Config) -> str:
 
 def channel_connectors(config: Config, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return channel name → connect function. Adds the console on a terminal, or if nothing else is configured."""
-    from bot.startup import platform_connectors
+    from bot.main.startup import platform_connectors
 
     connects: dict[str, Any] = dict(platform_connectors(config))
     serves_others = connects or (config.http.listen and stdin_is_empty())

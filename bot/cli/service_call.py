@@ -13,14 +13,14 @@ from typing import Any
 
 from bot.admin.operations import Answer, NotFound, Operations
 from bot.admin.service_client import START_SECONDS, NotRunning, await_service, call_service
-from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
+from bot.base.exit_codes import CONFIG, FAULT, OK, fail
+from bot.base.stored_secrets import KeyUnknown, sealer_of
 from bot.cli.parser import USAGE
 from bot.config.schema import Config
+from bot.database.data_lock import DatabaseInUse, DataDirLocked, DataLock
+from bot.database.database import StorageError
+from bot.database.migrate import DatabaseFault
 from bot.service.store import NoStore, has_store, open_store, prepare_store, store_fault
-from bot.service.stored_secrets import KeyUnknown, sealer_of
-from bot.storage.data_lock import DatabaseInUse, DataDirLocked, DataLock
-from bot.storage.database import StorageError
-from bot.storage.migrate import DatabaseFault
 from catalogue import N_, _, localized
 from sandbox.disk.folders import ConversationFolders
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import channels
 from bot.admin.setup import SetupLeft, SetupOptions, SetupStopped, set_up_channel
 from bot.admin.terminal import say
+from bot.base.exit_codes import FAULT, INTERRUPTED, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, INTERRUPTED, OK, fail
 from bot.config.schema import Config
 from catalogue import _
 

@@ -15,13 +15,13 @@ from agent.skills.errors import SkillError
 from agent.skills.git_source import CloneBounds, clone_skill
 from agent.skills.library import SkillLibrary, SkillState
 from agent.skills.tree import copy_tree
+from bot.base.exit_codes import CONFIG, FAULT, OK, fail
+from bot.base.skill_library import clone_bounds, open_library
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
-from bot.service.skill_library import clone_bounds, open_library
+from bot.database.audit import digest
 from bot.service.store import has_store
-from bot.storage.audit import digest
 from catalogue import N_, _, localized
 from channels.shared.texts import shorten
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from bot.base.exit_codes import OK
 from bot.cli.command import PlainCommand
-from bot.cli.exit_codes import OK
 from channels.slack.manifest import app_manifest
 
 

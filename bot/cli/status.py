@@ -9,13 +9,13 @@ import sys
 import time
 from typing import Any
 
-from bot.admin.replica_report import describe_replica
 from bot.admin.service_client import NotRunning, call_service
+from bot.base.exit_codes import FAULT, NOT_RUNNING, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, NOT_RUNNING, OK, fail
 from bot.config.schema import Config
+from bot.database.data_lock import is_held
 from bot.service.crashes import describe_crash, latest_crash
-from bot.storage.data_lock import is_held
+from bot.status.replica_report import describe_replica
 from bot.storage.feedback import FeedbackCounts
 from bot.storage.jobs import JobCounts
 from catalogue import N_, _, current_language, list_items, use_language

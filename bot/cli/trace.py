@@ -8,8 +8,8 @@ import json
 
 from agent.foreign_text import printable_text
 from bot.admin.run_trace import render_trace
+from bot.base.exit_codes import FAULT, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
 from catalogue import _

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from bot.base.exit_codes import OK
+from bot.base.version import VERSION
 from bot.cli.command import PlainCommand
-from bot.cli.exit_codes import OK
-from bot.service.version import VERSION
 
 
 def _version(_arguments: argparse.Namespace) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from bot.base.exit_codes import FAULT, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
 from bot.rights.access import LOCAL_CHANNEL

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from bot.admin.silence import describe_silence
+from bot.base.exit_codes import FAULT, OK, fail
 from bot.cli.command import ConfiguredCommand
-from bot.cli.exit_codes import FAULT, OK, fail
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
+from bot.status.silence import describe_silence
 from catalogue import _
 
 

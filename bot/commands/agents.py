@@ -5,9 +5,9 @@ from __future__ import annotations
 from agent.blocks import command_hint
 from agent.near_misses import closest_name, split_name
 from bot.commands.call import CommandCall
+from bot.database.audit import AuditKind
 from bot.rights.deeds import CHOOSE_FOR_CHAT
 from bot.storage import agents
-from bot.storage.audit import AuditKind
 from bot.storage.languages import CHAT
 from catalogue import _, join_sentences
 

@@ -8,13 +8,14 @@ from functools import partial
 from agent.blocks import command_hint
 from agent.messages import Thread
 from bot.commands.call import CommandCall
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.states import InboxState, TaskKind, TaskState
 from bot.journey import questions
 from bot.rights import deeds
 from bot.service.task_rows import shown_title
-from bot.storage import audit, conversations, inbox, runs, tasks
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
-from bot.storage.states import InboxState, TaskKind, TaskState
+from bot.storage import conversations, inbox, runs, tasks
 from bot.storage.tasks import TaskRow
 from catalogue import _, join_sentences, list_items, ngettext
 

@@ -10,13 +10,14 @@ from agent.blocks import command_hint
 from agent.messages import Message, Thread
 from bot.commands.waits import Waiting
 from bot.config.team import RoleConfig
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
 from bot.rights import deeds
+from bot.rights.current import Current
 from bot.rights.deeds import Deed
-from bot.storage import audit, conversations
-from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage import conversations
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Execute
 from catalogue import _
 from channels.base import Channel, Health
 

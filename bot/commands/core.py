@@ -11,6 +11,7 @@ from functools import partial
 
 from agent.blocks import command_hint
 from agent.messages import Kind
+from bot.base.plain_text import plain_line
 from bot.commands.agents import run_agents_command
 from bot.commands.background import describe_background, describe_others, end_background, withdraw_follow_ups
 from bot.commands.call import Command, CommandCall
@@ -20,14 +21,13 @@ from bot.commands.model import model_command, models_command
 from bot.commands.reload import reload_command
 from bot.commands.search import search_command
 from bot.commands.work import begin_in_mode, busy_answer, describe_waiting
+from bot.database.states import InboxState
 from bot.journey import questions
 from bot.rights import deeds
-from bot.service.plain_text import plain_line
 from bot.storage import conversations, inbox, runs
 from bot.storage.jobs import count_jobs
 from bot.storage.runs import RunRow
 from bot.storage.side_posts import drop_side_posts
-from bot.storage.states import InboxState
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import CommandInfo, Health
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from agent.blocks import command_hint
 from agent.messages import Message, Thread
+from bot.database.database import Execute
 from bot.storage import languages
-from bot.storage.database import Execute
 from catalogue import LANGUAGES, _, current_language, list_items, match_language
 
 AUTO, HERE = "auto", "here"

@@ -8,9 +8,9 @@ from agent.blocks import command_hint
 from agent.models.presets import effort_names
 from agent.near_misses import closest_name, split_name
 from bot.commands.call import CommandCall
-from bot.service.outcome_texts import describe_models
+from bot.commands.outcome_texts import describe_models
+from bot.database.audit import AuditKind
 from bot.storage import agents, conversations
-from bot.storage.audit import AuditKind
 from catalogue import _, join_sentences, list_items
 
 DEFAULT = "default"  # the model, or the effort, of the configuration

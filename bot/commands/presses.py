@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from agent.messages import Kind, Message
 from bot.commands.call import CommandCall
-from bot.current import Current
+from bot.database.database import Execute
+from bot.rights.current import Current
 from bot.rights.deeds import Deed
 from bot.rights.work_rights import record_refusal
-from bot.storage.database import Execute
 from catalogue import every_translation
 from channels.base import Receipt
 

@@ -9,8 +9,8 @@ from agent.messages import Message
 from bot.commands.presses import PressTable
 from bot.commands.table import Commands
 from bot.commands.waits import WaitTable, open_home
+from bot.database.database import Execute
 from bot.journey.addressing import AnswerElsewhere
-from bot.storage.database import Execute
 from channels.base import Receipt
 
 

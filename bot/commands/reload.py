@@ -7,9 +7,9 @@ from functools import partial
 
 from agent.messages import Message
 from bot.commands.call import CommandCall
-from bot.reload import ReloadOutcome
+from bot.database.database import Database, Execute
+from bot.fleet.reload import ReloadOutcome
 from bot.storage import languages, outbox
-from bot.storage.database import Database, Execute
 from catalogue import _, join_sentences, list_items
 
 

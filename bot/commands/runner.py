@@ -11,17 +11,18 @@ from functools import partial
 from agent.blocks import command_hint
 from agent.messages import Kind, Message
 from agent.stored_json import Damaged
+from bot.base.background import run_forever
 from bot.commands.call import CommandCall, CommandService
 from bot.commands.presses import PressTable
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute, StorageError
+from bot.database.states import InboxState
+from bot.database.wake_ups import Written
 from bot.journey import claims
 from bot.rights.work_rights import NOT_ALLOWED, record_refusal
-from bot.service.background import run_forever
-from bot.storage import audit, conversations, inbox, languages, outbox
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute, StorageError
+from bot.storage import conversations, inbox, languages, outbox
 from bot.storage.inbox import InboxRow
-from bot.storage.states import InboxState
-from bot.storage.wake_ups import Written
 from catalogue import _
 
 log = logging.getLogger(__name__)

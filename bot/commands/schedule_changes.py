@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from bot.base.schedule_timing import next_time
 from bot.commands.background import cancel_task
+from bot.database.database import Execute
+from bot.database.states import ScheduleState
 from bot.journey import questions
 from bot.service.schedule_changes import withdraw_fire
-from bot.service.schedule_timing import next_time
 from bot.storage import schedules, tasks
-from bot.storage.database import Execute
 from bot.storage.schedules import ScheduleRow
-from bot.storage.states import ScheduleState
 
 
 def pause_schedule(execute: Execute, row: ScheduleRow) -> None:

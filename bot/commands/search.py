@@ -6,8 +6,8 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
+from bot.base.plain_text import without_formatting
 from bot.commands.call import CommandCall
-from bot.service.plain_text import without_formatting
 from bot.storage import transcripts
 from catalogue import N_, _, list_items
 

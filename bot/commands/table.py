@@ -7,7 +7,7 @@ from typing import Protocol
 
 from agent.messages import Message
 from bot.commands.call import Command
-from bot.current import Current
+from bot.rights.current import Current
 from catalogue import _
 from channels.base import CommandInfo
 

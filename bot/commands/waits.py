@@ -8,13 +8,13 @@ from hashlib import sha256
 
 from agent.blocks import APPROVAL_OPTIONS, Ask
 from agent.messages import Kind, Message, Thread
-from bot.current import Current
+from bot.database.database import Execute
+from bot.database.rows import parse_row_id
 from bot.journey.addressing import AnswerElsewhere
+from bot.rights.current import Current
 from bot.storage import account_links, people, sent_messages
 from bot.storage.account_links import LinkedAccount
-from bot.storage.database import Execute
 from bot.storage.jobs import enqueue_job
-from bot.storage.rows import parse_row_id
 from bot.storage.waiting_numbers import number_of
 from catalogue import N_, _, every_translation, join_sentences, ngettext
 

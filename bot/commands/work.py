@@ -6,15 +6,15 @@ from dataclasses import replace
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Mode
+from bot.base.plain_text import plain_line
 from bot.commands.call import CommandCall
+from bot.database.states import QuestionState, RunState
 from bot.rights import allowance
 from bot.rights.allowance import Lineage
 from bot.rights.approvals import may_answer
-from bot.service.plain_text import plain_line
 from bot.storage import conversations, inbox, runs
 from bot.storage import questions as stored_questions
 from bot.storage.runs import RunRow
-from bot.storage.states import QuestionState, RunState
 from catalogue import N_, _, join_sentences, localized
 
 USAGE = {

@@ -22,10 +22,10 @@ from dotenv.parser import parse_stream
 
 import channels
 from agent.extras import describe_channel_install, describe_install, lacks_sdk
-from agent.mcp.settings import McpServerSettings
 from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
 from agent.setting import Secret
+from agent.settings.mcp import McpServerSettings
 from bot.config.audit import check_audit
 from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, validate
 from bot.config.document import ConfigFault, Document, explain_url

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.mcp.settings import McpServerSettings
+from agent.settings.mcp import McpServerSettings
 from bot.config.decoder import EXPECTED, describe, validate
 from bot.config.document import Document
 from bot.config.excerpt import Location

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from agent.mcp.settings import McpServerSettings
 from agent.messages import HOOK_ID
 from agent.near_misses import did_you_mean, suggest
+from agent.settings.mcp import McpServerSettings
 from agent.spending import LEAD
 from bot.config.document import Document, explain_url
 from bot.config.drill import check_drill

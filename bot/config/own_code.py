@@ -11,10 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agent.own_code import fix_of
+from agent.settings.own_code import fix_of
 from bot.config.document import ConfigFault, Document
 from bot.config.schema import SandboxConfig
-from bot.storage.web_people import WEB
+from bot.database.web_people import WEB
 from catalogue import _, localized
 from sandbox.named_code import NamedCodeError, check_code, find_code, import_code
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from agent.acp.settings import ExternalAgentSettings
-from agent.mcp.settings import McpConfig
-from agent.models.settings import AgentConfigError, CallLimits, ModelSettings
-from agent.sections import (
+from agent.setting import setting
+from agent.settings.acp import ExternalAgentSettings
+from agent.settings.mcp import McpConfig
+from agent.settings.models import AgentConfigError, CallLimits, ModelSettings
+from agent.settings.sections import (
     ContextConfig,
     EmbeddingsConfig,
     GoalConfig,
@@ -22,9 +23,8 @@ from agent.sections import (
     ToolSettings,
     VoiceConfig,
 )
-from agent.setting import setting
-from agent.subagents.settings import NamedAgentSettings, SubagentSettings
-from agent.web.settings import WebConfig
+from agent.settings.subagents import NamedAgentSettings, SubagentSettings
+from agent.settings.web import WebConfig
 from bot.config.audit import AuditConfig
 from bot.config.backup import BackupConfig
 from bot.config.database import DatabaseConfig
@@ -43,7 +43,7 @@ from bot.config.traces import TracesConfig
 from bot.config.uploads import UploadsConfig
 from catalogue import LazyText
 from sandbox.network.preview import PreviewSettings
-from sandbox.network.rules import NetworkRules
+from sandbox.rules import NetworkRules
 from sandbox.settings import KubernetesOptions
 
 

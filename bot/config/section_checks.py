@@ -10,14 +10,14 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from agent.extras import describe_install
 from agent.near_misses import suggest
-from agent.sections import ContextConfig
+from agent.settings.sections import ContextConfig
 from bot.config.database import check_database
 from bot.config.document import Document
 from bot.config.encryption import check_encryption
 from bot.config.excerpt import Location
 from catalogue import _, list_items, localized
 from sandbox.base import SandboxUnavailable
-from sandbox.network.rules import EgressPolicy, NetworkRules, normalize_host
+from sandbox.rules import EgressPolicy, NetworkRules, normalize_host
 
 _NEEDED = {"searxng": "url", **dict.fromkeys(("tavily", "brave", "exa", "infoquest"), "api_key")}  # by provider
 

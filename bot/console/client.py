@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent.messages import Attachment
 from bot.admin.service_client import POLL_SECONDS, START_SECONDS, NotRunning, attach_console, await_service
-from bot.cli.exit_codes import GAVE_WAY, INTERRUPTED, OK
+from bot.base.exit_codes import GAVE_WAY, INTERRUPTED, OK
 from bot.config.schema import Config
-from bot.storage.data_lock import DataDirLocked
+from bot.database.data_lock import DataDirLocked
 from catalogue import N_, _, current_language
 from channels import console
 from channels.console.ask import AskView
@@ -28,7 +28,7 @@ from channels.console.files import NotSent, stage_files, stage_text
 from channels.console.view import ConsoleView, Look
 
 if TYPE_CHECKING:  # a console that attaches does not need the service's modules
-    from bot.app import App
+    from bot.main.app import App
 
 WANTED_SECONDS = 0.2  # between two looks whether a service waits for data_dir
 MAX_PIPED_CHARS = 50_000  # more is sent as a file

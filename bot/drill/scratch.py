@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from agent.models.settings import ModelSettings
+from agent.settings.models import ModelSettings
 from bot.config.loader import ConfigError, load_config, read_plain_sections
 from bot.config.schema import Config
 from bot.drill.telegram_server import TOKEN

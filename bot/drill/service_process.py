@@ -10,7 +10,6 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 from typing import IO
 
-import bot
 from bot.drill.telegram_server import DrillTelegram
 from sandbox.processes import start_process
 
@@ -92,5 +91,5 @@ class DrillService:
 def _environment() -> dict[str, str]:
     """Return what a service of a drill gets: none of the operator's variables, which may hold accounts."""
     return {
-        "PATH": os.defpath, "LANG": "C.UTF-8", "HOME": "/nonexistent", "PYTHONPATH": str(Path(bot.__file__).parents[1]),
+        "PATH": os.defpath, "LANG": "C.UTF-8", "HOME": "/nonexistent", "PYTHONPATH": str(Path(__file__).parents[2]),
     }  # fmt: skip

@@ -8,17 +8,18 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from agent.messages import Author
+from bot.base.jobs import Effect
+from bot.base.times import local_time
 from bot.config.drill import Often
 from bot.config.hooks import parse_target
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
 from bot.drill.order import DrillOrder
 from bot.drill.report import DrillReport, render_lines
 from bot.drill.running import PATIENT, DrillFailed, run_drill
-from bot.service.jobs import Effect
-from bot.service.times import local_time
-from bot.storage import audit, languages, outbox
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
+from bot.rights.current import Current
+from bot.storage import languages, outbox
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from catalogue import _
 

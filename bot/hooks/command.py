@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bot.base.times import local_time
 from bot.commands.call import CommandCall
-from bot.service.times import local_time
 from bot.storage import hooks
 from catalogue import _, join_sentences, ngettext
 

@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from bot.base.hook_signatures import REPEAT_SECONDS, BadSignature, Proof, check_signature, is_needed_before_body
+from bot.commands.feature import Door, Service
 from bot.config.hooks import MAX_BODY_BYTES, HookConfig
-from bot.feature import Door, Service
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
 from bot.hooks.events import BadBody, HookEvent, read_event
 from bot.hooks.posting import enqueue_look
 from bot.http.route import HttpProblem, Route, json_response, read_body, read_headers
-from bot.service.hook_signatures import REPEAT_SECONDS, BadSignature, Proof, check_signature, is_needed_before_body
-from bot.storage import audit, hooks
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
+from bot.storage import hooks
 
 if TYPE_CHECKING:
     from aiohttp import web

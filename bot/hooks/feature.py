@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bot.base.jobs import JobKind
 from bot.commands.call import Command
-from bot.feature import Door, Feature, Parts, Service
+from bot.commands.feature import Door, Feature, Parts, Service
 from bot.hooks.command import hooks_command
 from bot.hooks.posting import HOOK_JOB, HookJobs
 from bot.http.route import Route
 from bot.rights import deeds
-from bot.service.jobs import JobKind
 from bot.storage import personal
 from catalogue import N_
 

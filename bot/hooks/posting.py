@@ -14,9 +14,13 @@ from functools import partial
 
 from agent.messages import Author, Message, Origin, Quote, Thread
 from agent.stored_json import Damaged
+from bot.base.side_work import name_side_work, record_post
 from bot.config.hooks import HookConfig
 from bot.config.team import Right
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.states import DeliveryState
 from bot.hooks.bundling import WINDOW_SECONDS, Bundle, bundle_due
 from bot.hooks.events import HookEvent
 from bot.hooks.senders import Item
@@ -24,13 +28,10 @@ from bot.hooks.threads import settle_roots, sort_waiting
 from bot.hooks.words import describe_post, items_of, report, title_of
 from bot.rights.access import AccessPolicy
 from bot.rights.budget_limits import record_used_up
-from bot.service.side_work import name_side_work, record_post
-from bot.storage import audit, conversations, hooks, inbox, languages, outbox, people
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
+from bot.rights.current import Current
+from bot.storage import conversations, hooks, inbox, languages, outbox, people
 from bot.storage.hooks import GroupRow
 from bot.storage.jobs import BackgroundJob, enqueue_job
-from bot.storage.states import DeliveryState
 from catalogue import N_, _
 from channels.base import Channel, ThreadBeginner
 

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from agent.backoff import backoff_seconds
-from bot.current import Current
+from bot.base.background import run_forever
 from bot.hooks.endpoint import HookEndpoint
-from bot.service.background import run_forever
+from bot.rights.current import Current
 from channels.base import TryLater
 from channels.shared.http_client import HttpClient
 from channels.shared.lifecycle import opened

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bot.database.database import Execute
+from bot.database.states import OutboxState
 from bot.hooks.bundling import WaitingDelivery
 from bot.storage import hooks, outbox, sent_messages
-from bot.storage.database import Execute
 from bot.storage.hooks import DeliveryRow, GroupRow
-from bot.storage.states import OutboxState
 
 
 def settle_roots(execute: Execute, hook: str) -> float:

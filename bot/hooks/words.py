@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bot.base.plain_text import without_formatting
 from bot.hooks.events import HookEvent
 from bot.hooks.senders import Item
-from bot.service.plain_text import without_formatting
 from catalogue import _, join_sentences, ngettext
 from channels.shared.texts import shorten
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from aiohttp import HttpVersion11, web
 
+from bot.database.database import StorageError
 from bot.http.exchange import WRITE_SECONDS
 from bot.http.route import HttpProblem, dump_json
-from bot.storage.database import StorageError
 
 log = logging.getLogger(__name__)
 

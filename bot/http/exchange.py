@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import orjson
 from aiohttp import web
 
+from bot.base.log import request_var
 from bot.config.http import HttpConfig
+from bot.database.database import StorageError
+from bot.database.migrate import DatabaseFault
 from bot.http.route import HttpProblem, route_var
 from bot.http.visitors import names_origin, refuse_visitor
-from bot.service.log import request_var
-from bot.storage.database import StorageError
-from bot.storage.migrate import DatabaseFault
 from channels.base import NotStored
 
 log = logging.getLogger(__name__)

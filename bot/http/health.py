@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from bot.admin.trouble import Trouble
 from bot.http.route import Route, json_response
+from bot.status.trouble import Trouble
 
 Look = Callable[[], Awaitable[Sequence[Trouble]]]
 FRESH_SECONDS = 1.0  # for so long all probes get one answer: asking often costs the service nothing

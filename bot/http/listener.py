@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from agent.models.settings import AgentConfigError
+from agent.settings.models import AgentConfigError
 from bot.config.http import HttpConfig
 from bot.http.event_stream import OPEN_STREAMS, OpenStreams
 from bot.http.exchange import WRITE_SECONDS, Exchange, Next, add_headers

@@ -1,8 +1,8 @@
 """The seam of the HTTP door: what a part of the service gives to be served.
 
-A feature names `routes` in its `FEATURE` (`bot/feature.py`): a function that gets the `Door`, returns `Route`s, and is
-called once, when the listener opens and only if `http.listen` is set. Import what needs aiohttp inside of it, so that a
-service without a listener loads nothing:
+A feature names `routes` in its `FEATURE` (`bot/commands/feature.py`): a function that gets the `Door`, returns
+`Route`s, and is called once, when the listener opens and only if `http.listen` is set. Import what needs aiohttp inside
+of it, so that a service without a listener loads nothing:
 
     def routes(door: Door) -> Sequence[Route]:
         from bot.hooks.endpoint import HookEndpoint

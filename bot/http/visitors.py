@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bot.config.http import HttpConfig
+from bot.database.audit import use_os_user
 from bot.http.route import HttpProblem
-from bot.storage.audit import use_os_user
 
 if TYPE_CHECKING:  # the command line imports this
     from aiohttp import web

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 
 from agent.blocks import Ask
 from agent.messages import Author, Kind, Message, Quote, Thread
+from bot.base.side_work import name_side_work
+from bot.database.database import Execute
+from bot.database.states import InboxState
 from bot.journey import questions
 from bot.journey.exposure import inherit_exposure
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import may_answer
-from bot.service.side_work import name_side_work
 from bot.storage import agents, conversations, inbox, languages, outbox, sent_messages
 from bot.storage import questions as stored
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Execute
 from bot.storage.moved_chats import move_chat
 from bot.storage.questions import QuestionRow
-from bot.storage.states import InboxState
 from catalogue import N_, _
 
 PREFIX = "which:"  # begins the id of the question which question a message answers

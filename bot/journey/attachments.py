@@ -20,10 +20,10 @@ from agent.messages import Attachment, Message, Quote
 from agent.user_input import UploadedFile, UserInput
 from bot.config.schema import ServiceLimits
 from bot.config.uploads import UploadsConfig
+from bot.database.database import Database
 from bot.journey.talk_above import NO_TALK, TalkAbove, has_talk_above, talk_above
 from bot.journey.upload_details import UploadInspector
 from bot.storage import outbox, tool_calls
-from bot.storage.database import Database
 from bot.storage.quoted import record_quotes
 from catalogue import _, ngettext
 from channels.base import Channel, ChannelError, FileNamer, Refused, TryLater

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from agent.messages import Kind, Message
 from agent.stored_json import Damaged
+from bot.database.database import Execute
 from bot.storage import inbox, languages, outbox
-from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from catalogue import N_, _
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.messages import Kind
+from bot.database.database import Execute
+from bot.database.states import QuestionKind
 from bot.journey.addressing import is_own, quote_waiting
 from bot.journey.exposure import inherit_exposure
 from bot.storage import inbox, quoted
 from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.side_posts import has_side_posts, is_beside, take_side_posts, to_quote
-from bot.storage.states import QuestionKind
 
 
 def bring_side_posts(execute: Execute, row: ConversationRow, taken: Sequence[InboxRow]) -> Sequence[InboxRow]:

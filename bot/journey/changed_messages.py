@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agent.messages import Kind, Message
-from bot.storage import audit, conversations, inbox, languages, overheard, runs, sent_messages
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.states import InboxState
+from bot.storage import conversations, inbox, languages, overheard, runs, sent_messages
 from bot.storage.inbox import InboxRow
-from bot.storage.states import InboxState
 from catalogue import N_, _
 
 QUESTION_DELETED, ANSWER_DELETED = "withdrawn", "answer deleted"  # who stopped a run

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agent.context import T
-from bot.journey.claimed_run import ClaimedRun
+from agent.core.context import T
+from bot.database.database import Database, Execute
+from bot.rights.claimed_run import ClaimedRun
 from bot.storage.conversations import hold_claim
-from bot.storage.database import Database, Execute
 
 
 class ClaimLost(Exception):

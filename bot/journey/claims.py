@@ -1,7 +1,7 @@
 """Claim conversations, turn their pending messages into runs, end and release them.
 
 The end of its turn releases a claim; where its process is dead, a start or a living process does
-(`bot/storage/replicas.py`). A claim has a fencing number; whatever ends a run checks it, so a worker that lost its
+(`bot/database/replicas.py`). A claim has a fencing number; whatever ends a run checks it, so a worker that lost its
 claim changes nothing.
 """
 
@@ -13,22 +13,25 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
-from agent.context import Answer
+from agent.core.context import Answer
 from agent.messages import Kind, Message, Thread
 from agent.stored_json import Damaged
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute, StorageError, engine_savepoint, savepoint
+from bot.database.states import ConversationState, InboxState, QuestionKind, RunState
 from bot.journey import questions
 from bot.journey.addressing import own_conversation
 from bot.journey.brought_posts import bring_side_posts
 from bot.journey.bundles import bundle_key, merge_bundles
-from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claimed_store import ClaimLost
 from bot.journey.early_reads import read_for_claim, read_for_run, read_state
 from bot.journey.questions import Bound
 from bot.rights.access import AccessPolicy
+from bot.rights.claimed_run import ClaimedRun, RunEnding
 from bot.rights.work_rights import affordable_rows, drop_unpermitted, hold_back
 from bot.storage import (
     agents,
-    audit,
     conversations,
     exposures,
     inbox,
@@ -41,13 +44,10 @@ from bot.storage import (
     tool_calls,
 )
 from bot.storage import questions as stored_questions
-from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Execute, StorageError, engine_savepoint, savepoint
 from bot.storage.inbox import InboxRow
 from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
-from bot.storage.states import ConversationState, InboxState, QuestionKind, RunState
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
 

@@ -1,20 +1,20 @@
-"""Read in one message what each message, and each run, asks for anyway (`bot.storage.read_ahead`)."""
+"""Read in one message what each message, and each run, asks for anyway (`bot.database.read_ahead`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
-from agent.checkpoint_rows import ReadState, read_checkpoint
 from agent.messages import Message, Thread
+from agent.turn.checkpoint_rows import ReadState, read_checkpoint
+from bot.database.database import Execute
+from bot.database.read_ahead import read_ahead
+from bot.database.states import RunState
 from bot.rights.access import AccessPolicy
 from bot.storage import agents, conversations, exposures, inbox, languages, questions, reply_handles
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Execute
-from bot.storage.read_ahead import read_ahead
 from bot.storage.runs import RunRow
 from bot.storage.side_posts import has_side_posts
-from bot.storage.states import RunState
 
 
 def read_for_message(

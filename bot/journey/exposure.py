@@ -6,9 +6,9 @@ from functools import partial
 
 from agent.exposed_words import MAX_LISTED, MAX_PRIVATE, MAX_SAID, WORD_BYTES, MetWords
 from agent.exposure import DIGEST_BYTES, MAX_KNOWN, Exposure
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.rights.current import Current
 from bot.storage import exposures
-from bot.storage.database import Database, Execute
 from bot.storage.exposures import ExposureRow
 
 MAX_BYTES = (MAX_KNOWN * DIGEST_BYTES, *(count * WORD_BYTES for count in (MAX_SAID, MAX_LISTED, MAX_PRIVATE)))

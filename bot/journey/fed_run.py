@@ -9,15 +9,15 @@ from typing import Protocol
 
 from agent.blocks import View
 from agent.messages import Thread
-from bot.current import Current
 from bot.journey.feed import RunFeed
 from bot.journey.transcript import with_thoughts
+from bot.rights.current import Current
 
 log = logging.getLogger(__name__)
 
 
 class FedJob(Protocol):
-    """Which run it is. `bot.journey.claimed_run.ClaimedRun` is one."""
+    """Which run it is. `bot.rights.claimed_run.ClaimedRun` is one."""
 
     @property
     def run(self) -> int: ...

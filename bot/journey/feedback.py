@@ -6,14 +6,15 @@ import logging
 from dataclasses import replace
 
 from agent.messages import Kind, Message
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.states import OutboxState
 from bot.rights.access import AccessPolicy
+from bot.rights.current import Current
 from bot.service.pings import tell_operators
-from bot.storage import audit, feedback, outbox, runs, sent_messages
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
+from bot.storage import feedback, outbox, runs, sent_messages
 from bot.storage.outbox import OutboxItem
-from bot.storage.states import OutboxState
 from catalogue import N_, _
 from channels.base import Receipt
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from agent.blocks import command_hint
 from agent.messages import Kind, Message, Unreadable
 from bot.config.schema import ServiceLimits
+from bot.database.database import Execute
+from bot.database.states import PairingState
 from bot.storage import conversations, languages, outbox, overheard, people
-from bot.storage.database import Execute
-from bot.storage.states import PairingState
 from catalogue import N_, _, format_duration
 from channels.base import Receipt
 

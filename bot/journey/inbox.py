@@ -19,7 +19,10 @@ from typing import Protocol, TypeAlias
 from agent.messages import ANYWHERE, Kind, Message, Unreadable
 from bot.config.schema import ServiceLimits
 from bot.config.team import Right
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute, StorageError, engine_savepoint
+from bot.database.states import InboxState
 from bot.journey import bot_turns, claims, questions
 from bot.journey.addressing import (
     Addressed,
@@ -31,28 +34,17 @@ from bot.journey.addressing import (
     move_address,
 )
 from bot.journey.changed_messages import Stopped, apply_change
-from bot.journey.claimed_run import ClaimedRun
 from bot.journey.early_reads import read_for_message
 from bot.journey.feedback import note_undelivered, store_feedback
 from bot.journey.ignored import MAY_NOT_TALK, NOT_ADDRESSED, describe_ignored, overhear, refusal_reason
 from bot.rights import strangers
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.work_rights import record_refusal, refuse_work
 from bot.service.reply_handles import keep_handle
-from bot.storage import (
-    audit,
-    conversations,
-    inbox,
-    languages,
-    outbox,
-    people,
-    sent_messages,
-    watermarks,
-)
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute, StorageError, engine_savepoint
+from bot.storage import conversations, inbox, languages, outbox, people, sent_messages, watermarks
 from bot.storage.inbox import InboxRow
-from bot.storage.states import InboxState
 from bot.storage.uses import RATE_LIMIT
 from catalogue import N_, _
 from channels.base import NotStored, Receipt

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from agent.messages import ReplyHandle
-from bot.current import Current
-from bot.service.background import PatientStore
+from bot.base.background import PatientStore
+from bot.database.database import Database, Execute
+from bot.rights.current import Current
 from bot.service.reply_handles import find_handle
-from bot.storage.database import Database, Execute
 from bot.storage.outbox import OutboxItem
 from bot.storage.sent_messages import StoredSentMessages, known_messages
 from channels.base import SentMessage

@@ -8,22 +8,22 @@ from dataclasses import replace
 from functools import partial
 
 from agent.blocks import Approve, Ask, View
+from bot.base.side_work import name_side_work, record_posted
 from bot.config.schema import ServiceLimits
+from bot.database.database import Execute
 from bot.journey import claims, questions
-from bot.journey.claimed_run import ClaimedRun
 from bot.journey.inbox import longest_wait
 from bot.journey.running_turn import Account, RunningTurn, StoredSteering
 from bot.rights.approvals import RoutedApproval, ask_elsewhere, question_columns, send_long_call
+from bot.rights.claimed_run import ClaimedRun
 from bot.rights.permissions import TurnPermissions
-from bot.service.side_work import name_side_work, record_posted
 from bot.storage import outbox
 from bot.storage import questions as stored_questions
-from bot.storage.database import Execute
 from catalogue import _
 
 
 class StoredLiveQuestions:
-    """`agent.context.LiveQuestions` of one turn. `asked` are the ids of the questions that this turn has shown."""
+    """`agent.core.context.LiveQuestions` of one turn. `asked` are the ids of the questions that this turn has shown."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class StoredLiveQuestions:
                 execute, self.permissions.access, self._live.job, asked, time.time(), wait
             )
         )
-        from agent.user_message import format_body  # with the agent stack, which is loaded by now
+        from agent.core.user_message import format_body  # with the agent stack, which is loaded by now
 
         for answer, message in taken:
             text = answer.text

@@ -25,20 +25,21 @@ from agent.backoff import backoff_seconds
 from agent.blocks import Final
 from agent.messages import Thread
 from agent.spans import SpanKind, inside_run, note_here, open_span
-from bot.current import Current
+from bot.base.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
+from bot.base.spool import copy_path, row_folder
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute, StorageError
+from bot.database.states import OutboxKind, OutboxState
+from bot.database.wake_ups import Written
 from bot.journey.item_posts import item_posts
 from bot.journey.redirects import open_home, redirect_answer
 from bot.journey.settled_questions import show_settled
 from bot.journey.spelled_reply import open_reply
 from bot.rights import approvals
-from bot.service.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
-from bot.service.spool import copy_path, row_folder
-from bot.storage import audit, outbox, sent_messages
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute, StorageError
+from bot.rights.current import Current
+from bot.storage import outbox, sent_messages
 from bot.storage.outbox import Holder, OutboxItem
-from bot.storage.states import OutboxKind, OutboxState
-from bot.storage.wake_ups import Written
 from catalogue import _, list_items, ngettext, use_language
 from channels.base import (
     Channel,

@@ -8,19 +8,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, APPROVAL_OPTIONS, Approve, Ask
-from agent.context import NO_ANSWER, Answer
+from agent.core.context import NO_ANSWER, Answer
 from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.rules import Grant
+from bot.base.plain_text import code_block
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.states import QuestionKind, QuestionState, RunState
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import ask_elsewhere, may_answer, question_columns
 from bot.rights.known_people import call_person
-from bot.service.plain_text import code_block
-from bot.storage import audit, conversations, grants, inbox, languages, outbox, runs, sent_messages
+from bot.storage import conversations, grants, inbox, languages, outbox, runs, sent_messages
 from bot.storage import questions as stored
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
-from bot.storage.states import QuestionKind, QuestionState, RunState
 from catalogue import N_, _, every_translation, list_items
 from channels.shared.texts import shorten
 

@@ -6,8 +6,8 @@ import asyncio
 import logging
 
 from agent.messages import Author, Thread
+from bot.database.database import Database, Execute
 from bot.storage import languages, outbox, people
-from bot.storage.database import Database, Execute
 from catalogue import N_, _
 from channels.base import Channel, OutcomeUnknown, PrivateChatOpener, Refused, TryLater
 

@@ -6,13 +6,13 @@ import logging
 from functools import partial
 
 from agent.spans import SpanKind, inside_run, note_event
-from bot.current import Current
-from bot.journey.claimed_run import ClaimedRun
+from bot.base.background import PatientStore
+from bot.database.database import Database
 from bot.journey.null_reply import NullReply
 from bot.journey.spelled_reply import open_reply
-from bot.service.background import PatientStore
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.service.reply_handles import open_handle
-from bot.storage.database import Database
 from bot.storage.sent_messages import StoredSentMessages
 from catalogue import use_language
 from channels.base import Channel, Reply

@@ -10,35 +10,36 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.blocks import NOTED_STEP, Failed, Step, command_hint
-from agent.context import CallNote, JudgedCall, LedgerEntry, T, Turn
+from agent.core.context import CallNote, JudgedCall, LedgerEntry, T, Turn
 from agent.exposure import Exposure
 from agent.messages import Kind, Message
 from agent.spending import Meter
 from agent.user_input import UserInput
+from bot.base.plain_text import plain_line
 from bot.config.schema import ServiceLimits
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
 from bot.journey import claims
 from bot.journey.attachments import Attachments
-from bot.journey.claimed_run import ClaimedRun
 from bot.journey.claimed_store import ClaimedStore
 from bot.journey.exposure import make_row
 from bot.journey.feed import RunFeed
 from bot.journey.inbox import longest_wait
 from bot.journey.talk_above import talk_above
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.rights.reservations import Budgets
 from bot.rights.sandbox_costs import charge_sandbox
-from bot.service.plain_text import plain_line
-from bot.storage import audit, tool_calls, usage
 from bot.storage import calls as judged_calls
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
+from bot.storage import tool_calls, usage
 from bot.storage.exposures import store_exposure
 from bot.storage.usage import Payer
 from catalogue import _, join_sentences, list_items, ngettext, use_language
 from channels.base import Channel, Reply
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
-    from agent.checkpointer import HeldState
+    from agent.turn.checkpointer import HeldState
 
 ATTEMPTS_BESIDE_OTHERS = 10  # times `limits.attempts`: a run that is never in progress alone when the process dies
 MAX_NAMED = 5  # messages
@@ -204,7 +205,7 @@ def open_account(store: Database, live: RunningTurn, budgets: Budgets) -> Accoun
 
 
 class StoredSteering:
-    """`agent.context.SteeringQueue` of one turn."""
+    """`agent.core.context.SteeringQueue` of one turn."""
 
     def __init__(
         self, account: Account, live: RunningTurn, uploads: Attachments, channel: Channel | None, current: Current
@@ -255,7 +256,7 @@ class StoredSteering:
 
 
 class StoredLedger:
-    """`agent.context.ToolLedger` of one conversation."""
+    """`agent.core.context.ToolLedger` of one conversation."""
 
     def __init__(self, account: Account, conversation: str) -> None:
         self._account = account

@@ -13,20 +13,21 @@ from typing import NamedTuple
 from agent.blocks import Notice
 from agent.messages import Message, Thread
 from agent.spans import SpanKind, end_run, inside_run, open_span
-from bot.current import Current
+from bot.base.background import run_forever
+from bot.database import replicas
+from bot.database.database import Database, Execute
+from bot.database.states import ReplicaState
+from bot.database.wake_ups import Written
 from bot.journey import claims
-from bot.journey.claimed_run import ClaimedRun
 from bot.journey.feed import SUSPENDED
 from bot.journey.inbox import longest_wait
 from bot.journey.running_turn import RunningTurn
 from bot.journey.turn_runner import TurnRunner
 from bot.rights.access import AccessPolicy
-from bot.service.background import run_forever
-from bot.storage import conversations, inbox, replicas, runs
-from bot.storage.database import Database, Execute
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
+from bot.storage import conversations, inbox, runs
 from bot.storage.runs import SUSPICIOUS_INTERRUPTIONS
-from bot.storage.states import ReplicaState
-from bot.storage.wake_ups import Written
 from catalogue import ngettext, use_language
 from channels.base import Reply
 from channels.shared.background import BackgroundTasks

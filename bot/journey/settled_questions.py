@@ -10,18 +10,18 @@ from __future__ import annotations
 from functools import partial
 
 from agent.blocks import Final
-from agent.context import NO_ANSWER
+from agent.core.context import NO_ANSWER
 from agent.messages import Thread
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.database.states import QuestionState
 from bot.journey.item_posts import item_posts
 from bot.journey.spelled_reply import open_reply
+from bot.rights.current import Current
 from bot.rights.known_people import call_person
 from bot.storage import outbox, sent_messages
 from bot.storage import questions as stored
-from bot.storage.database import Database, Execute
 from bot.storage.outbox import OutboxItem
 from bot.storage.questions import QuestionRow
-from bot.storage.states import QuestionState
 from catalogue import N_, _, use_language
 from channels.base import Channel
 from channels.shared.texts import choice_line, shorten

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from functools import partial
 
 from agent.blocks import NOTED_STEP, THINKING_STEP, Block, Step
-from bot.journey.claimed_run import ClaimedRun
+from bot.database.database import Database, Execute, StorageError
 from bot.journey.claimed_store import ClaimedStore, ClaimLost
 from bot.journey.feed import RunFeed
 from bot.journey.running_turn import RunningTurn
 from bot.journey.transcript import TranscriptRecorder, step_of
+from bot.rights.claimed_run import ClaimedRun
 from bot.storage import run_steps
-from bot.storage.database import Database, Execute, StorageError
 from bot.storage.transcripts import TranscriptEntry
 
 log = logging.getLogger(__name__)

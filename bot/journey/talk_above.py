@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from agent.messages import Kind, Message, Quote
 from agent.spending import text_tokens
 from bot.config.schema import ServiceLimits
+from bot.database.database import Execute
 from bot.storage import conversations, inbox, overheard
-from bot.storage.database import Execute
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from sandbox.base import SandboxHandle, SandboxProvider
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
-from sandbox.select import LazySandbox
+from sandbox.engines.select import LazySandbox
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 
 from agent.messages import Thread
+from bot.base.jobs import Effect
+from bot.database.database import Database, Execute
 from bot.rights.reservations import Budgets
-from bot.service.jobs import Effect
 from bot.service.outcome_records import job_recorder
 from bot.storage import conversations, runs
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.usage import Payer
 from channels.base import Channel, Refused, TitleSetter, TryLater

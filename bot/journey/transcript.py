@@ -9,11 +9,11 @@ from typing import cast
 
 from agent.blocks import NOTED_STEP, THINKING_STEP, Approve, Ask, Block, Notice, Step, StepState, Text, View
 from agent.messages import Message
+from bot.database.database import Execute
+from bot.database.states import EntryKind
 from bot.journey.artifacts import Artifacts
-from bot.journey.claimed_run import ClaimedRun
+from bot.rights.claimed_run import ClaimedRun
 from bot.storage import transcripts
-from bot.storage.database import Execute
-from bot.storage.states import EntryKind
 from bot.storage.transcripts import TranscriptEntry
 
 

@@ -10,10 +10,15 @@ from functools import partial
 from pathlib import Path
 
 from agent.blocks import Done, Failed, Notice, Step, Usage, View, command_hint, internal_fault
+from bot.base.background import until_stored
+from bot.base.data_dir import conversation_folder
+from bot.base.side_work import record_posted
+from bot.base.spool import run_folder
+from bot.database.database import Database, Execute, StorageError
+from bot.database.states import OutboxKind, RunState
 from bot.journey import artifacts, changed_messages, claims, questions
 from bot.journey.addressing import is_own
 from bot.journey.artifacts import Artifacts, is_silent
-from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claimed_store import ClaimLost
 from bot.journey.feed import SUSPENDED, Feed
 from bot.journey.outbox import Outbox, files_payload
@@ -22,16 +27,11 @@ from bot.journey.titles import enqueue_title
 from bot.journey.transcript import with_thoughts
 from bot.journey.turn_part import EndedTurn
 from bot.journey.turn_state import RunResult, TurnState
+from bot.rights.claimed_run import ClaimedRun, RunEnding
 from bot.rights.reservations import Budgets
-from bot.service.background import until_stored
-from bot.service.data_dir import conversation_folder
-from bot.service.side_work import record_posted
-from bot.service.spool import run_folder
 from bot.storage import outbox, outputs
-from bot.storage.database import Database, Execute, StorageError
 from bot.storage.outbox import OutboxItem
 from bot.storage.request_costs import usage_of_run
-from bot.storage.states import OutboxKind, RunState
 from catalogue import _
 from channels.base import Channel
 from sandbox.base import SandboxError

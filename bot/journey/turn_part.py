@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from agent.blocks import Final
-from agent.context import TurnContext
+from agent.core.context import TurnContext
+from bot.database.database import Execute
+from bot.database.states import OutboxKind, RunState
 from bot.journey.artifacts import Artifacts
-from bot.journey.claimed_run import ClaimedRun
 from bot.journey.running_turn import Account
-from bot.storage.database import Execute
+from bot.rights.claimed_run import ClaimedRun
 from bot.storage.request_costs import RequestPart
-from bot.storage.states import OutboxKind, RunState
 from channels.base import Channel
 
 OutboxRow: TypeAlias = tuple[OutboxKind, str, bytes]

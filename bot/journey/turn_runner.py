@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.blocks import Approve, Ask, Failed, internal_fault
-from agent.context import TurnContext
+from agent.core.context import TurnContext
 from agent.parsing.child import ParserProcess
-from bot.current import Current
+from bot.base.data_dir import conversation_folder
+from bot.base.log import run_var, thread_var
+from bot.database.database import Database
 from bot.journey.attachments import Attachments
-from bot.journey.claimed_run import ClaimedRun
 from bot.journey.exposure import open_exposure
 from bot.journey.feed import Feed
 from bot.journey.live_questions import StoredLiveQuestions
@@ -34,20 +35,19 @@ from bot.journey.turn_end import TurnEnd
 from bot.journey.turn_part import MakeTurnPart
 from bot.journey.turn_state import TurnState
 from bot.journey.upload_details import UploadInspector
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.rights.permissions import TurnPermissions
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.reservations import Budgets
-from bot.service.data_dir import conversation_folder
-from bot.service.log import run_var, thread_var
-from bot.storage.database import Database
 from catalogue import _, format_duration, set_language
 from channels.base import Channel, Reply
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
-from sandbox.select import LazySandbox
+from sandbox.engines.select import LazySandbox
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
-    from agent.turn import Agent
+    from agent.turn.turn import Agent
 
 log = logging.getLogger(__name__)
 

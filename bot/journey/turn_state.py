@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.blocks import Final, View
-from agent.context import WorkClock
+from agent.core.context import WorkClock
 from bot.config.schema import ServiceLimits
 from bot.journey.artifacts import Artifacts
 from bot.journey.attachments import Attachments
-from bot.journey.claimed_run import RunEnding
 from bot.journey.live_questions import StoredLiveQuestions
 from bot.journey.running_turn import Account, StoredSteering
 from bot.journey.step_journal import StepJournal
 from bot.journey.task_sandboxes import TaskSandboxes
 from bot.journey.transcript import TranscriptRecorder
 from bot.journey.turn_part import TurnPart
-from sandbox.select import LazySandbox
+from bot.rights.claimed_run import RunEnding
+from sandbox.engines.select import LazySandbox
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
-    from agent.turn import Agent
+    from agent.turn.turn import Agent
 
 
 @dataclass(slots=True)

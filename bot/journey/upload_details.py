@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from agent.core.pictures import FOLDER, MAX_BYTES, is_picture, scale_picture
 from agent.parsing.child import ParserFailed, ParserProcess
-from agent.pictures import FOLDER, MAX_BYTES, is_picture, scale_picture
-from agent.sections import VoiceConfig
+from agent.settings.sections import VoiceConfig
 from agent.spending import Meter
-from agent.transcription import NotTranscribed, is_audio, transcribe
+from agent.turn.transcription import NotTranscribed, is_audio, transcribe
 from agent.user_input import UploadedFile
 from sandbox.base import WORKSPACE, SandboxError, SandboxHandle
 from sandbox.disk import safe_files
@@ -43,7 +43,10 @@ class UploadInspector:
             return await self._transcribe(upload, file)
         if Path(upload.name).suffix.lower() in VIDEO_SUFFIXES:
             return replace(upload, about=VIDEO if self.sandbox.runs_commands else "video, which you cannot see")
-        from agent.documents import describe_document, is_document  # which load long, and later than the channels
+        from agent.parsing.documents import (  # which load long, and later than the channels
+            describe_document,
+            is_document,
+        )
 
         if self.sandbox.runs_commands and is_document(upload.path):
             try:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from agent.memory.embeddings import EmbeddingsFailed, embed_texts
-from agent.sections import EmbeddingsConfig
+from agent.settings.sections import EmbeddingsConfig
 from agent.spending import Meter
+from bot.base.findings import Check, Finding
 from bot.config.schema import Config
-from bot.service.findings import Check, Finding
 from catalogue import _, localized
 
 TIMEOUT_SECONDS = 30.0

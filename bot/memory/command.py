@@ -13,15 +13,15 @@ from agent.blocks import command_hint
 from agent.memory.visibility import LinkKind, Memory, MemoryKind, is_of_workspace
 from agent.messages import Thread
 from agent.stored_json import Damaged
+from bot.base.plain_text import without_formatting
+from bot.base.spool import command_folder
 from bot.commands.call import CommandCall
+from bot.database.rows import parse_row_id
 from bot.journey.outbox import files_payload
 from bot.memory.facts import place_of
 from bot.rights import deeds
-from bot.service.plain_text import without_formatting
-from bot.service.spool import command_folder
 from bot.storage import inbox, outbox, people
 from bot.storage import memory as stored
-from bot.storage.rows import parse_row_id
 from catalogue import N_, _, list_items, ngettext
 from channels.base import MessageLinker, OutgoingFile
 from channels.shared.texts import shorten

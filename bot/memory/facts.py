@@ -9,8 +9,8 @@ from agent.memory.extraction import Fact, Statement
 from agent.memory.visibility import LinkKind, Memory, Place, audience_of, write_links
 from agent.memory.words import own_words, plain_subject
 from agent.messages import Author, Message
+from bot.database.database import Execute
 from bot.storage import memory as stored
-from bot.storage.database import Execute
 from bot.storage.memory_search import search_memories
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from bot.base.jobs import JobKind
 from bot.commands.call import Command
-from bot.feature import Feature, Parts, Service
+from bot.commands.feature import Feature, Parts, Service
 from bot.memory.checks import list_checks
 from bot.memory.command import memory_command
 from bot.memory.service import EMBED_JOB, EMBED_SECONDS, FORGET_JOB, FORGET_SECONDS, MEMORY_JOB, MemoryService
-from bot.service.jobs import JobKind
 from bot.storage import personal
 from catalogue import N_
 

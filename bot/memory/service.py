@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from agent.context import TurnContext
+from agent.core.context import TurnContext
 from agent.memory.embeddings import MAX_BATCH_TEXTS, Embedder, EmbeddingsRefused, vector_key
 from agent.memory.extraction import Fact, Statement
 from agent.memory.secrets import looks_secret
@@ -17,24 +17,24 @@ from agent.memory.words import content_words, own_words
 from agent.messages import Author, Kind, Message, Thread
 from agent.spending import Meter
 from agent.stored_json import Damaged
-from bot.current import Current
+from bot.base.jobs import Effect
+from bot.database.database import Database, Execute, StorageError
+from bot.database.states import InboxState
 from bot.journey import claims
-from bot.journey.claimed_run import ClaimedRun
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import EndedTurn, OutboxRow, TurnPart
 from bot.memory.facts import NewFact, place_of, statement_of, store_fact
 from bot.memory.turn import TurnMemory
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.rights.reservations import Budgets
-from bot.service.jobs import Effect
 from bot.service.outcome_records import job_recorder
 from bot.storage import inbox, people, transcripts
 from bot.storage import memory as stored
-from bot.storage.database import Database, Execute, StorageError
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.memory import QueuedRun
 from bot.storage.memory_search import search_memories
 from bot.storage.memory_vectors import UnembeddedMemory, memories_without_vector, store_vectors
-from bot.storage.states import InboxState
 from bot.storage.usage import Payer
 
 log = logging.getLogger(__name__)

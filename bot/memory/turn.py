@@ -15,14 +15,14 @@ from agent.memory.ranking import choose_notes, concerning_memories, format_notes
 from agent.memory.visibility import LinkKind, Memory, MemoryKind, MemoryScope, Place, write_links
 from agent.memory.words import content_words, find_grounds, own_words, stem
 from agent.messages import Author
-from bot.current import Current
+from bot.database.database import Database, Execute
 from bot.journey import claims
-from bot.journey.claimed_run import ClaimedRun
 from bot.memory.facts import NewFact, StoredFact, statement_of, store_fact
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.rights.deeds import CHANGE_WORKSPACE_NOTE
 from bot.storage import memory as stored
 from bot.storage import runs, transcripts
-from bot.storage.database import Database, Execute
 from bot.storage.memory_search import search_memories
 from bot.storage.memory_vectors import nearest_memories
 
@@ -42,7 +42,7 @@ TOOL_CONFIDENCE = 0.9  # of what a person asks to remember
 
 
 class TurnMemory:
-    """`agent.context.MemoryNotes` of one turn. It acts for the requester and in their place only."""
+    """`agent.core.context.MemoryNotes` of one turn. It acts for the requester and in their place only."""
 
     def __init__(
         self, store: Database, current: Current, embed: Embed, job: ClaimedRun, place: Place, person: Author

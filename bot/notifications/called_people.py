@@ -14,11 +14,11 @@ from collections.abc import Iterable, Sequence
 
 from agent.blocks import Final
 from bot.config.schema import Config
+from bot.database.database import Execute
+from bot.database.states import OutboxKind, RunState
 from bot.journey.turn_part import EndedTurn, OutboxRow
 from bot.service.pings import Ping, route_ping
 from bot.storage import transcripts
-from bot.storage.database import Execute
-from bot.storage.states import OutboxKind, RunState
 from catalogue import N_, _
 
 MAX_CALLED = 5  # people of one answer

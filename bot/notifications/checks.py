@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 
 from agent.web.addresses import AddressGuard, WebError
+from bot.base.findings import Check, Finding
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
 from bot.notifications.push import PushFailed, PushRefused, probe_target
-from bot.service.findings import Check, Finding
 from catalogue import N_, _, localized
 
 PUSH_TARGET = N_("push target {name}")

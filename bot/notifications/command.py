@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agent.blocks import command_hint
+from bot.base.stored_secrets import BARK, sealer_of
 from bot.commands.call import CommandCall
 from bot.notifications.push import is_bark_server
 from bot.rights import access
 from bot.service.pings import enqueue_digest, parse_clock_time
-from bot.service.stored_secrets import BARK, sealer_of
 from bot.storage import inbox, people
 from bot.storage.people import PersonRow
 from catalogue import N_, _, join_sentences

@@ -8,10 +8,10 @@ from itertools import groupby
 
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.commands.waits import Waiting, offer_list
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.rights.current import Current
 from bot.service.pings import Ping, enqueue_digest, enqueue_push, held_until
 from bot.storage import held_pings, languages, outbox, people
-from bot.storage.database import Database, Execute
 from bot.storage.held_pings import HeldPing
 from bot.storage.jobs import BackgroundJob
 from bot.storage.people import PersonRow

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bot.base.jobs import JobKind
+from bot.base.stored_secrets import seal_anew
 from bot.commands.call import Command
-from bot.feature import Feature, Parts, Service
-from bot.journey.claimed_run import ClaimedRun
+from bot.commands.feature import Feature, Parts, Service
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import TurnPart
 from bot.notifications.checks import list_checks
@@ -13,9 +14,8 @@ from bot.notifications.digests import DigestJobs
 from bot.notifications.push import PushJobs
 from bot.notifications.run_pings import RunPings
 from bot.notifications.sign_ins import SignInWatch
-from bot.service.jobs import JobKind
+from bot.rights.claimed_run import ClaimedRun
 from bot.service.pings import DIGEST_JOB, PUSH_JOB
-from bot.service.stored_secrets import seal_anew
 from bot.storage import personal
 from catalogue import N_
 

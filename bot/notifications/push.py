@@ -22,12 +22,13 @@ from agent.blocks import command_hint
 from agent.messages import Author, Thread
 from agent.setting import Secret
 from agent.web.addresses import AddressGuard, WebError
-from bot.current import Current
-from bot.service.stored_secrets import BARK, sealer_of
-from bot.service.webhook_signature import sign_webhook
-from bot.storage import audit, languages, outbox, people
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
+from bot.base.stored_secrets import BARK, sealer_of
+from bot.base.webhook_signature import sign_webhook
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
+from bot.rights.current import Current
+from bot.storage import languages, outbox, people
 from bot.storage.jobs import BackgroundJob
 from catalogue import N_, _
 from sandbox.disk.sealing import NotOpened

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from agent.blocks import Final, command_hint
 from agent.messages import Author
+from bot.base.plain_text import plain_line
 from bot.commands.waits import COMMAND
 from bot.config.push import PushEvent
-from bot.current import Current
-from bot.journey.claimed_run import ClaimedRun
+from bot.database.database import Execute
+from bot.database.states import OutboxKind, QuestionState, RunState
 from bot.journey.turn_part import EndedTurn, OutboxRow
 from bot.notifications.called_people import call_people
 from bot.rights import access
 from bot.rights.approvals import find_hand_over
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.service.pings import Ping, route_ping
-from bot.service.plain_text import plain_line
 from bot.storage import hand_overs, languages, outbox, people, questions
-from bot.storage.database import Execute
-from bot.storage.states import OutboxKind, QuestionState, RunState
 from catalogue import N_, _, format_duration, list_items
 
 PING_TEXTS: dict[RunState, tuple[str, PushEvent]] = {

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from bot.current import Current
+from bot.base.stored_secrets import CHANNEL, sealer_of
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
+from bot.rights.current import Current
 from bot.service.pings import tell_operators
-from bot.service.stored_secrets import CHANNEL, sealer_of
-from bot.storage import audit, channel_state
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
+from bot.storage import channel_state
 from catalogue import N_, _
 from channels.base import Channel, Health
 from channels.shared.code_sign_in import as_sign_in

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from bot.feature import Feature, Parts, Service
-from bot.journey.claimed_run import ClaimedRun
+from bot.commands.feature import Feature, Parts, Service
+from bot.database.database import Execute
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import EndedTurn, OutboxRow, TurnPart
 from bot.outcomes.recording import record_part, record_run
+from bot.rights.claimed_run import ClaimedRun
 from bot.storage import personal
-from bot.storage.database import Execute
 
 
 def _start(_service: Service) -> Parts:

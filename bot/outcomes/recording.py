@@ -7,11 +7,11 @@ from itertools import chain
 
 from agent.outcomes import CallOutcome, Used
 from agent.spending import TURN
+from bot.database.database import Execute
+from bot.database.states import RunState
 from bot.service.outcome_records import Counted, add_up, key_of_call, key_of_part, sum_call
-from bot.storage.database import Execute
 from bot.storage.outcomes import OutcomeKey, OutcomeSums, add_outcomes, day_of, keep_parts
 from bot.storage.request_costs import RequestPart
-from bot.storage.states import RunState
 
 
 def record_run(

@@ -9,11 +9,11 @@ from agent.blocks import Ask, command_hint
 from agent.messages import Thread
 from bot.commands.call import CommandCall
 from bot.commands.presses import Pressed
+from bot.database.database import Execute
+from bot.database.web_people import true_person
 from bot.storage import inbox, outbox
-from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.jobs import enqueue_job, has_job
-from bot.storage.web_people import true_person
 from catalogue import N_, _
 from channels.base import Receipt
 

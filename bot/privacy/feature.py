@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bot.base.jobs import JobKind
 from bot.commands.call import Command
+from bot.commands.feature import Feature, Parts, Service
 from bot.commands.presses import Press
-from bot.feature import Feature, Parts, Service
 from bot.privacy import command
 from bot.privacy.forgetting import ConversationCleaner, ForgetJobs, end_lately
 from bot.privacy.notice import privacy_command
@@ -12,7 +13,6 @@ from bot.privacy.overwriting import FREE_PAGES_JOB, FREE_PAGES_SECONDS, OVERWRIT
 from bot.privacy.own_data import EXPORT_JOB, ExportJobs, export_command
 from bot.privacy.retention import RETENTION_JOB, ROUND_SECONDS, Retention
 from bot.privacy.thread_deletion import ThreadDeletion
-from bot.service.jobs import JobKind
 from bot.storage.web_threads import FORGET_THREAD_JOB
 from catalogue import N_
 

@@ -17,26 +17,26 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from agent.messages import Author, Message, Thread
-from bot.current import Current
+from bot.base import spool
+from bot.base.data_dir import LOG_FOLDER, conversation_folder
+from bot.base.jobs import Effect
+from bot.base.web_files import WebFiles
+from bot.database.database import Database, Execute
+from bot.database.migrate import remove_upgrade_backups
+from bot.database.states import RunState
 from bot.journey.task_sandboxes import remove_task_folders
 from bot.privacy.command import AGAIN_SECONDS, LATELY_JOB, lately_key
 from bot.privacy.overwriting import overwrite_now
 from bot.rights.budget_limits import period_bounds
+from bot.rights.current import Current
 from bot.rights.rates import counted_since
-from bot.service import spool
 from bot.service.channel_state import sweep_channel_files
-from bot.service.data_dir import LOG_FOLDER, conversation_folder
-from bot.service.jobs import Effect
-from bot.service.web_files import WebFiles
 from bot.storage import conversations, forgetting, languages, memory, outbox, runs
 from bot.storage import forgotten_accounts as accounts
 from bot.storage.blanked import StillCounted
-from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
-from bot.storage.migrate import remove_upgrade_backups
 from bot.storage.personal import Tables
-from bot.storage.states import RunState
 from catalogue import N_, _, join_sentences
 from sandbox.base import SandboxFileError, SandboxProvider
 from sandbox.disk.file_threads import run_file_work

@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from bot.service.jobs import Effect
-from bot.storage.database import Database
+from bot.base.jobs import Effect
+from bot.database.database import Database
 from bot.storage.jobs import BackgroundJob, enqueue_job
 
 log = logging.getLogger(__name__)

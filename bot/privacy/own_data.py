@@ -12,13 +12,13 @@ import orjson
 
 from agent.blocks import command_hint
 from agent.messages import Thread
+from bot.base.data_dir import conversation_folder
+from bot.base.spool import command_folder
 from bot.commands.call import CommandCall
-from bot.current import Current
+from bot.database.database import Database
 from bot.journey.outbox import files_payload
-from bot.service.data_dir import conversation_folder
-from bot.service.spool import command_folder
+from bot.rights.current import Current
 from bot.storage import forgetting, outbox, own_data
-from bot.storage.database import Database
 from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.personal import Tables

@@ -10,17 +10,17 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from bot.current import Current
+from bot.base.data_dir import conversation_folder
+from bot.base.spool import sweep_spool
+from bot.database.database import Database, StorageError
+from bot.database.migrate import remove_upgrade_backups
 from bot.journey.ignored import keeps_talk
 from bot.journey.task_sandboxes import remove_task_folders
+from bot.rights.current import Current
 from bot.rights.rates import counted_since
 from bot.service.channel_state import sweep_channel_files
-from bot.service.data_dir import conversation_folder
-from bot.service.spool import sweep_spool
 from bot.storage import blanked, follow_ups, forgotten_accounts, overheard, retention
-from bot.storage.database import Database, StorageError
 from bot.storage.jobs import BackgroundJob
-from bot.storage.migrate import remove_upgrade_backups
 from bot.storage.personal import Tables
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders

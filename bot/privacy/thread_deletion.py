@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
+from bot.base.jobs import Effect
+from bot.base.web_files import WebFiles
+from bot.database.web_people import WEB
 from bot.privacy.forgetting import BUSY_SECONDS, ForgetJobs
-from bot.service.jobs import Effect
-from bot.service.web_files import WebFiles
 from bot.storage import retention
 from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.jobs import BackgroundJob, enqueue_job
-from bot.storage.web_people import WEB
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from agent.messages import Kind, Message, Quote
 from agent.permissions.rules import RulePermissions, parse_rules
 from bot.commands.call import Command, CommandCall
 from bot.commands.work import describe_waiting, start_over_hint
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.database.states import ConversationState
 from bot.rights import deeds
+from bot.rights.current import Current
 from bot.storage import conversations, inbox, languages, outbox
-from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
-from bot.storage.states import ConversationState
 from catalogue import join_sentences, localized
 from channels.base import CommandInfo
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from bot.current import Current
-from bot.feature import Feature, Parts, Service
+from bot.base.background import run_forever
+from bot.base.jobs import JobKind
+from bot.commands.feature import Feature, Parts, Service
 from bot.prompts.commands import PROMPT_JOB, PromptCommands, PromptJobs
-from bot.service.background import run_forever
-from bot.service.jobs import JobKind
+from bot.rights.current import Current
 
 LOOK_SECONDS = 2.0  # between two looks for servers that have not started: a reload may bring some
 

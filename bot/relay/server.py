@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from bot.base.hook_signatures import BadSignature, check_signature, is_needed_before_body
 from bot.config.hooks import MAX_BODY_BYTES
 from bot.config.relay import RelayConfig, RelaySource
 from bot.config.schema import Config
 from bot.http.route import HttpProblem, Route, json_response, read_body, read_headers, read_json
-from bot.service.hook_signatures import BadSignature, check_signature, is_needed_before_body
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 from agent.messages import HOOK_ID, Message, Thread
 from bot.config.schema import AccessConfig, FollowUpLimits
 from bot.config.team import NOBODY, OPERATOR, OWNER, Right, RoleConfig, TeamConfig
+from bot.database.database import Execute
+from bot.database.states import PairingState
+from bot.database.web_people import WEB, true_person
 from bot.rights.budget_limits import StandingBudgets
 from bot.rights.deeds import Deed
 from bot.rights.inherited_roles import DIRECT_WORKSPACES, combine_roles
 from bot.storage import people, person_roles
-from bot.storage.database import Execute
 from bot.storage.people import PersonRow
 from bot.storage.person_roles import PersonRoleRow, chat_subject, person_subject
-from bot.storage.states import PairingState
 from bot.storage.watermarks import is_chat, is_workspace
-from bot.storage.web_people import WEB, true_person
 from catalogue import N_
 
 CLOSED = AccessConfig(pairing=False)  # of a channel that the configuration does not name

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.messages import Message, Thread
+from bot.base.times import local_time
 from bot.config.schema import FollowUpLimits
-from bot.service.times import local_time
-from bot.storage import audit, follow_ups, outbox, people
-from bot.storage.database import Execute
+from bot.database import audit
+from bot.database.database import Execute
+from bot.storage import follow_ups, outbox, people
 from bot.storage.follow_ups import DAY_SECONDS, FollowUpRow
 from catalogue import N_, LazyText, localized
 

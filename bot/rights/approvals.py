@@ -10,13 +10,13 @@ from agent.messages import Author, Thread
 from agent.permissions.rules import ToolUse, judge, parse_rules
 from bot.config.roles_check import chat_of
 from bot.config.team import ApprovalRule, Right, RoleConfig, TeamConfig
+from bot.database.database import Execute
+from bot.database.states import QuestionKind
 from bot.rights.access import AccessPolicy
 from bot.rights.known_people import call_person
 from bot.storage import conversations, hand_overs, inbox, languages, outbox, runs
-from bot.storage.database import Execute
 from bot.storage.hand_overs import HandOverRow
 from bot.storage.questions import QuestionRow
-from bot.storage.states import QuestionKind
 from catalogue import N_, _, every_translation, list_items
 
 FOR_THE_FUTURE = (ALLOW_HERE, ALWAYS_ALLOW)  # the options of an approval that allow more than its call

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.messages import Thread
+from bot.database import audit
+from bot.database.audit import AuditKind
+from bot.database.database import Execute
+from bot.database.web_people import WEB, web_id
 from bot.rights.access import LOCAL_CHANNEL, AccessPolicy
 from bot.rights.deeds import READ_AUDIT
-from bot.storage import audit, conversations
-from bot.storage.audit import AuditKind
-from bot.storage.database import Execute
-from bot.storage.web_people import WEB, web_id
+from bot.storage import conversations
 
 MAX_READ_ROWS = 5000  # 30 ms
 KINDS = frozenset((*AuditKind, *(kind.partition(".")[0] for kind in AuditKind)))

@@ -10,11 +10,11 @@ from zoneinfo import ZoneInfo
 from agent.messages import Thread
 from agent.spending import LEAD, PlannedCall
 from bot.config.spending import BudgetConfig
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
 from bot.rights.budget_texts import refusal_of
-from bot.storage import audit
-from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.budgets import CounterKey, read_counter
-from bot.storage.database import Execute
 from bot.storage.usage import Payer
 from catalogue import join_sentences
 

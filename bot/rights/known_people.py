@@ -9,12 +9,13 @@ from dataclasses import dataclass
 
 from agent.blocks import command_hint
 from agent.messages import Thread
+from bot.base.plain_text import plain_line, without_formatting
 from bot.config.loader import channel_modules
+from bot.database import audit
+from bot.database.database import Execute
+from bot.database.web_people import true_person
 from bot.rights.access import LOCAL_CHANNEL
-from bot.service.plain_text import plain_line, without_formatting
-from bot.storage import account_links, audit, inbox, people, transcripts
-from bot.storage.database import Execute
-from bot.storage.web_people import true_person
+from bot.storage import account_links, inbox, people, transcripts
 from catalogue import N_, _, list_items
 from channels.shared.ids import IdForms
 

@@ -25,14 +25,15 @@ from agent.permissions.rules import (
 )
 from bot.config.schema import Config
 from bot.config.team import ApprovalRule, Right, RoleConfig
-from bot.current import Current
-from bot.journey.claimed_run import ClaimedRun
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import find_approval_rule, may_approve, route_approval
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.rights.work_rights import describe_refusal
-from bot.storage import audit, grants, runs
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
+from bot.storage import grants, runs
 from bot.storage.grants import GrantRow
 
 WEB_TOOLS = ("web_fetch", "web_search")

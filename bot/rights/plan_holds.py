@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bot.database.database import Execute
 from bot.rights.budget_limits import Limit
 from bot.storage import budgets as stored
 from bot.storage import plan_holds
-from bot.storage.database import Execute
 from bot.storage.plan_holds import PlanHold
 from bot.storage.request_costs import spent_by_request
 from bot.storage.usage import Payer

@@ -19,12 +19,12 @@ from zoneinfo import ZoneInfo
 from agent.messages import Message, Thread
 from agent.stored_json import Damaged
 from bot.config.spending import RateLimitConfig
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.database.web_people import payer_key, true_person
+from bot.rights.current import Current
 from bot.storage.blanked import PIECE_SECONDS
-from bot.storage.database import Database, Execute
 from bot.storage.tool_uses import take_tool_use
 from bot.storage.uses import MessageUse, forgotten_name, read_forgotten_uses, read_message_uses, read_tool_uses
-from bot.storage.web_people import payer_key, true_person
 from catalogue import format_duration, ngettext
 
 MESSAGE_SCOPES = ("person", "chat")
@@ -230,7 +230,7 @@ class ToolCallRates:
     store: Database
 
     async def take(self, tool: str) -> float | None:
-        """See `agent.context.ToolRates`. Raises StorageError where the database counts."""
+        """See `agent.core.context.ToolRates`. Raises StorageError where the database counts."""
         if not self.store.is_shared:
             return self.rates.take(tool)
         if not self.rates.has_limit(tool):

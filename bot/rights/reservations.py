@@ -17,20 +17,21 @@ from functools import partial
 from zoneinfo import ZoneInfo
 
 from agent.models.prices import REPORTED_PRICE, Priced, load_prices, price_call
-from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
+from agent.settings.models import DEMO_CLASS_PATH, ModelSettings
 from agent.spending import EMBEDDING, EXTERNAL, LEAD, VOICE, Meter, ModelCall, PlannedCall, Refusal
+from bot.base.background import until_stored
 from bot.config.spending import BudgetConfig
 from bot.config.team import RoleConfig
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
 from bot.rights.budget_limits import STANDING_SCOPES, Limit, limits_of, record_used_up
 from bot.rights.budget_texts import refusal_of, reserved_for_plan, unknown_price, warning_of
+from bot.rights.current import Current
 from bot.rights.plan_holds import ReservedForPlan, Rest, is_reserved, left_for_plan, own_hold, set_plan_hold
-from bot.service.background import until_stored
-from bot.storage import audit, plan_holds, usage
 from bot.storage import budgets as stored
-from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage import plan_holds, usage
 from bot.storage.budgets import CallHold
-from bot.storage.database import Database, Execute
 from bot.storage.plan_holds import PlanHold
 from bot.storage.usage import Payer, PricedCall
 from channels.shared.background import BackgroundTasks

@@ -5,10 +5,10 @@ from __future__ import annotations
 from agent.models.prices import FREE, OWN_PRICE
 from agent.spending import LEAD, SANDBOX, ModelCall, PlannedCall
 from bot.config.schema import Config
+from bot.database.database import Execute
 from bot.rights.budget_limits import limits_of
 from bot.storage import usage
 from bot.storage.budgets import book
-from bot.storage.database import Execute
 from bot.storage.usage import Payer, PricedCall
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from agent.messages import Kind, Message
+from bot.database.database import Execute
+from bot.database.states import PairingState
 from bot.rights.access import AccessPolicy
 from bot.storage import languages, outbox, people
-from bot.storage.database import Execute
-from bot.storage.states import PairingState
 from catalogue import N_, _
 
 DAY_SECONDS = 86400.0

@@ -12,16 +12,17 @@ from itertools import takewhile
 from agent.blocks import command_hint
 from agent.messages import Kind, Message
 from bot.config.team import Right, RoleConfig
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.states import InboxState
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import may_answer
 from bot.rights.budget_limits import StandingBudgets
-from bot.storage import audit, inbox, languages, outbox
+from bot.storage import inbox, languages, outbox
 from bot.storage import questions as stored_questions
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.questions import QuestionRow
-from bot.storage.states import InboxState
 from catalogue import N_, _
 
 REFUSAL_SECONDS = 60.0  # between two notices to a person who may not have the bot work

@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.imports import import_in_thread
-from bot.current import Current
+from bot.base.background import run_forever
+from bot.database.database import Database
+from bot.database.wake_ups import Written
+from bot.rights.current import Current
 from bot.schedules.firing import fire_due
-from bot.service.background import run_forever
-from bot.storage.database import Database
-from bot.storage.wake_ups import Written
 
 if TYPE_CHECKING:
     from apscheduler.job import Job  # type: ignore[import-untyped]  # it has no stubs

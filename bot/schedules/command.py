@@ -7,21 +7,21 @@ from dataclasses import replace
 from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.schedules import ScheduleKind
+from bot.base.times import TimingError, find_zone, local_time, suggest_zones
 from bot.commands import schedule_changes
 from bot.commands.call import CommandCall
 from bot.commands.presses import Pressed
 from bot.commands.work import busy_answer
+from bot.database.rows import parse_row_id
+from bot.database.states import FireResult, ScheduleState
 from bot.journey import questions
 from bot.rights import deeds
 from bot.schedules import proposals
 from bot.schedules.firing import enqueue_check, fire
 from bot.schedules.words import describe_line, describe_next, format_times
 from bot.service.schedule_changes import record_change
-from bot.service.times import TimingError, find_zone, local_time, suggest_zones
 from bot.storage import conversations, inbox, languages, people, runs, schedules
-from bot.storage.rows import parse_row_id
 from bot.storage.schedules import ScheduleRow
-from bot.storage.states import FireResult, ScheduleState
 from catalogue import N_, _, join_sentences, list_items
 
 SCHEDULE_WORDS = "REQUEST | pause N | resume N | run N | here N | delete N | history N"

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from agent.context import TurnContext
+from agent.core.context import TurnContext
+from bot.base.jobs import JobKind
 from bot.commands.call import Command
+from bot.commands.feature import Feature, Parts, Service
 from bot.commands.presses import Press
-from bot.feature import Feature, Parts, Service
-from bot.journey.claimed_run import ClaimedRun
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import TurnPart
 from bot.rights import deeds
+from bot.rights.claimed_run import ClaimedRun
 from bot.schedules import proposals
 from bot.schedules.clock import ScheduleClock
 from bot.schedules.command import SCHEDULE_WORDS, answer_press, begins_work, schedule_command, zone_command
 from bot.schedules.firing import WATCH_JOB
 from bot.schedules.turns import TurnSchedules
 from bot.schedules.watches import WatchJobs
-from bot.service.jobs import JobKind
 from bot.storage import personal
 from catalogue import N_
 

@@ -15,23 +15,24 @@ from itertools import islice
 from agent.blocks import command_hint
 from agent.messages import Message, Origin, Quote
 from agent.schedules import MissedRule, ScheduleKind
+from bot.base.plain_text import without_formatting
+from bot.base.schedule_timing import next_time, times_until
+from bot.base.side_work import name_side_work, record_post
+from bot.base.times import TimingError, local_time
 from bot.config.team import Right
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.states import FireResult, ScheduleState
 from bot.journey import questions
 from bot.rights.access import AccessPolicy
 from bot.rights.budget_limits import Limit, record_used_up
 from bot.schedules.words import format_times
-from bot.service.plain_text import without_formatting
 from bot.service.schedule_changes import MAX_TITLE_CHARS, record_change, short_words, withdraw_fire
-from bot.service.schedule_timing import next_time, times_until
-from bot.service.side_work import name_side_work, record_post
 from bot.service.task_rows import add_fire
-from bot.service.times import TimingError, local_time
-from bot.storage import audit, conversations, inbox, languages, outbox, schedules
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
+from bot.storage import conversations, inbox, languages, outbox, schedules
 from bot.storage.jobs import enqueue_job
 from bot.storage.schedules import ScheduleRow
-from bot.storage.states import FireResult, ScheduleState
 from catalogue import N_
 from channels.shared.texts import shorten
 

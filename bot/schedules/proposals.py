@@ -12,21 +12,21 @@ from agent.blocks import Ask
 from agent.messages import Message, Requester, Thread
 from agent.permissions.rules import Subject, ToolUse, judge
 from agent.schedules import MissedRule, ScheduleKind, ScheduleRequest, TimingForm
+from bot.base.schedule_timing import has_offset, next_time, parse_timing, shortest_interval
+from bot.base.times import TimingError, find_zone
 from bot.commands.presses import Pressed
 from bot.commands.waits import Waiting
 from bot.config.schema import Config
 from bot.config.team import Right
-from bot.current import Current
+from bot.database.database import Execute
+from bot.database.rows import parse_row_id, requester_columns
+from bot.database.states import ScheduleState
+from bot.rights.current import Current
 from bot.rights.permissions import rules_in_force
 from bot.schedules.words import confirmation_text
 from bot.service.schedule_changes import short_words
-from bot.service.schedule_timing import has_offset, next_time, parse_timing, shortest_interval
-from bot.service.times import TimingError, find_zone
 from bot.storage import languages, outbox, people, schedules
-from bot.storage.database import Execute
-from bot.storage.rows import parse_row_id, requester_columns
 from bot.storage.schedules import ScheduleRow
-from bot.storage.states import ScheduleState
 from catalogue import N_, _
 from channels.base import Receipt
 

@@ -6,9 +6,10 @@ import time
 from functools import partial
 
 from agent.schedules import ScheduleRequest
-from bot.current import Current
-from bot.journey.claimed_run import ClaimedRun
+from bot.database.database import Database, Execute
 from bot.journey.exposure import inherit_exposure
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.schedules.proposals import (
     DECIDABLE,
     ProposalRefused,
@@ -18,7 +19,6 @@ from bot.schedules.proposals import (
 )
 from bot.schedules.words import describe_line, describe_next
 from bot.storage import runs, schedules
-from bot.storage.database import Database, Execute
 from bot.storage.schedules import ScheduleRow
 from catalogue import use_language
 

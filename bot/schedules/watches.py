@@ -9,16 +9,16 @@ from functools import partial
 
 from agent.messages import Quote
 from agent.web.addresses import WebError
-from bot.current import Current
+from bot.base.jobs import Effect
+from bot.database.database import Database, Execute
+from bot.database.states import FireResult, ScheduleState
+from bot.rights.current import Current
 from bot.schedules.firing import begin_run, pause_and_say
 from bot.schedules.proposals import may_read_page
-from bot.service.jobs import Effect
 from bot.service.schedule_changes import short_words
 from bot.storage import languages, schedules
-from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob
 from bot.storage.schedules import ScheduleRow
-from bot.storage.states import FireResult, ScheduleState
 from catalogue import N_, _
 
 log = logging.getLogger(__name__)

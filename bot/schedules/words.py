@@ -7,9 +7,9 @@ from datetime import datetime
 from itertools import islice
 
 from agent.schedules import MissedRule, ScheduleKind, Timing, TimingForm
-from bot.service.plain_text import without_formatting
-from bot.service.schedule_timing import times_after
-from bot.service.times import WEEKDAYS, local_time
+from bot.base.plain_text import without_formatting
+from bot.base.schedule_timing import times_after
+from bot.base.times import WEEKDAYS, local_time
 from bot.storage.schedules import ScheduleRow
 from catalogue import N_, _, current_language, format_duration, join_sentences, list_items
 from channels.shared.texts import shorten

@@ -9,25 +9,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.context import MakePreviewLink, ToolServices
-from agent.mcp.tokens import TokenFolder
+from agent.core.context import MakePreviewLink, ToolServices
 from agent.parsing.child import ParserProcess
-from agent.sections import AgentSettings
+from agent.settings.mcp_tokens import TokenFolder
+from agent.settings.sections import AgentSettings
+from agent.settings.web import WebConfig
 from agent.skills.library import SkillLibrary
 from agent.web.addresses import AddressGuard
 from agent.web.fetcher import WebFetcher
 from agent.web.search import make_search
-from agent.web.settings import WebConfig
+from bot.base.skill_library import open_library
+from bot.base.stored_secrets import token_folder
+from bot.base.tool_names import check_tool_names
 from bot.config.schema import Config
+from bot.database.database import Database
 from bot.service.model_pauses import tell_pause
 from bot.service.shared_files import SharedFiles, SharedTokens
-from bot.service.skill_library import open_library
-from bot.service.stored_secrets import token_folder
-from bot.service.tool_names import check_tool_names
-from bot.storage.database import Database
 
 if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a thread after it listens
-    from agent.turn import Agent
+    from agent.turn.turn import Agent
 
 
 class AgentBuilder:
@@ -53,7 +53,7 @@ class AgentBuilder:
 
     async def build(self, config: Config) -> tuple[Agent, WebFetcher | None]:
         """Return the agent, and what reads web pages if the configuration allows that. Raises AgentConfigError."""
-        from agent.factory import build_agent
+        from agent.turn.factory import build_agent
 
         await asyncio.to_thread(check_tool_names, config)
         fetcher = self._make_fetcher(config.web) if config.web.fetch else None

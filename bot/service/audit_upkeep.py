@@ -9,14 +9,14 @@ import logging
 from dataclasses import replace
 from functools import partial
 
+from bot.base.version import VERSION
 from bot.config.audit import AuditConfig
 from bot.config.schema import Config
-from bot.current import Current
-from bot.service.version import VERSION
-from bot.storage import audit
-from bot.storage.audit import AuditEvent
-from bot.storage.audit_check import PruningRules
-from bot.storage.database import Database, Execute
+from bot.database import audit
+from bot.database.audit import AuditEvent
+from bot.database.audit_check import PruningRules
+from bot.database.database import Database, Execute
+from bot.rights.current import Current
 from bot.storage.jobs import BackgroundJob
 
 log = logging.getLogger(__name__)

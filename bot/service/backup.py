@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.skills.library import VIEW_FOLDER
-from bot.service.spool import SPOOL
-from bot.service.web_files import WEB_FILES
-from bot.storage import people, reply_handles, upkeep
-from bot.storage.database import Database
+from bot.base.spool import SPOOL
+from bot.base.web_files import WEB_FILES
+from bot.database import upkeep
+from bot.database.database import Database
+from bot.storage import people, reply_handles
 from catalogue import _, ngettext
 from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work

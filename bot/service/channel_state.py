@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
-from bot.current import Current
-from bot.service.stored_secrets import CHANNEL, sealer_of
-from bot.storage import audit, channel_state
-from bot.storage.database import Database, StorageError
+from bot.base.stored_secrets import CHANNEL, sealer_of
+from bot.database import audit
+from bot.database.database import Database, StorageError
+from bot.rights.current import Current
+from bot.storage import channel_state
 from channels.base import FILE_ITEM, NotStored
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.sealing import NotOpened

@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 from agent.messages import Message, Unreadable
 from agent.spans import SpanKind, note_event
+from bot.base.background import run_forever
+from bot.base.leases import Leases
 from bot.config.schema import ChannelConfig
-from bot.service.background import run_forever
-from bot.service.leases import Leases
-from bot.storage.web_people import WEB
+from bot.database.web_people import WEB
 from channels.base import (
     CatchUpSource,
     Channel,

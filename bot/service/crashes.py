@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from bot.service.version import VERSION
+from bot.base.version import VERSION
 from catalogue import N_, _
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def _why(report: Path) -> str:
 
 
 def _write_traceback(file: TextIO) -> None:
-    from bot.service.log import current_redactor
+    from bot.base.log import current_redactor
 
     redact = current_redactor()
     file.write(f"{_now()}\n{redact(traceback.format_exc())}")

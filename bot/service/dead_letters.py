@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent.messages import Thread
-from bot.storage import audit, dead_letters
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.rows import parse_row_id
+from bot.storage import dead_letters
 from bot.storage.dead_letters import EVENT_PREFIX
-from bot.storage.rows import parse_row_id
 
 
 def requeue(

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from functools import partial
 
 from agent.messages import Thread
-from bot.service.background import run_forever
-from bot.storage import audit, conversations
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
-from sandbox.network.requests import EgressRequest
+from bot.base.background import run_forever
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
+from bot.storage import conversations
+from sandbox.requests import EgressRequest
 
 EVERY_SECONDS = 3.0
 MAX_DESTINATIONS = 500  # in that time; what is more counts as one

@@ -11,10 +11,10 @@ import logging
 import socket
 from urllib.parse import urlsplit
 
-from bot.current import Current
-from bot.service.letters import dump_letter, load_letter
-from bot.storage.data_lock import kernel_id
-from bot.storage.database import Database
+from bot.base.letters import dump_letter, load_letter
+from bot.database.data_lock import kernel_id
+from bot.database.database import Database
+from bot.rights.current import Current
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from agent.outcomes import Used
 from agent.spending import LEAD
 from bot.config.schema import Config
+from bot.database.database import Execute
 from bot.rights.budget_texts import format_money
 from bot.service.model_comparison import Cheaper, find_cheaper
-from bot.storage.database import Execute
 from bot.storage.outcomes import OUTCOME_DAYS, OutcomeKey, OutcomeSums, read_outcomes
 from catalogue import _, join_sentences, ngettext
 

@@ -8,9 +8,9 @@ from itertools import chain
 
 from agent.outcomes import CallOutcome, Used
 from agent.spending import TURN, Meter
+from bot.database.database import Execute
 from bot.rights.reservations import Budgets
 from bot.storage import usage
-from bot.storage.database import Execute
 from bot.storage.outcomes import OutcomeKey, OutcomeSums, add_outcomes, day_of
 from bot.storage.request_costs import RequestPart
 from bot.storage.usage import Payer, PricedCall

@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 from datetime import time as clock_time
 
 from agent.messages import Author, Thread
+from bot.base.times import find_zone
 from bot.config.push import PushEvent
 from bot.config.schema import Config
-from bot.current import Current
-from bot.service.times import find_zone
+from bot.database.database import Execute
+from bot.rights.current import Current
 from bot.storage import held_pings, languages, outbox, people
-from bot.storage.database import Execute
 from bot.storage.held_pings import HeldPing
 from bot.storage.jobs import enqueue_job
 from bot.storage.people import PersonRow

@@ -7,10 +7,10 @@ import time
 from dataclasses import replace
 
 from agent.messages import Message, ReplyHandle, Thread
+from bot.base.stored_secrets import HANDLE, sealer_of
 from bot.config.schema import Config
-from bot.service.stored_secrets import HANDLE, sealer_of
+from bot.database.database import Execute
 from bot.storage import reply_handles
-from bot.storage.database import Execute
 from sandbox.disk.sealing import NotOpened
 
 log = logging.getLogger(__name__)

@@ -8,13 +8,13 @@ from dataclasses import fields
 from typing import Any
 
 from agent.skills.library import VIEW_FOLDER
+from bot.base.data_dir import host_name
 from bot.config.schema import Config
-from bot.current import Current
-from bot.service.data_dir import host_name
+from bot.rights.current import Current
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.docker.spec import DockerSettings
-from sandbox.network.requests import ReportEgress, report_nothing
+from sandbox.requests import ReportEgress, report_nothing
 from sandbox.settings import SandboxSettings
 
 log = logging.getLogger(__name__)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from bot.service.plain_text import without_formatting
-from bot.storage import audit, conversations, inbox
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
+from bot.base.plain_text import without_formatting
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.storage import conversations, inbox
 from bot.storage.schedules import ScheduleRow
 from catalogue import _
 from channels.shared.texts import shorten

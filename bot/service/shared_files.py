@@ -18,12 +18,12 @@ from typing import Protocol
 
 import orjson
 
-from agent.mcp.tokens import TokenFile, TokenFolder
-from bot.current import Current
-from bot.service.background import run_forever
-from bot.service.stored_secrets import sealer_of
+from agent.settings.mcp_tokens import TokenFile, TokenFolder
+from bot.base.background import run_forever
+from bot.base.stored_secrets import sealer_of
+from bot.database.database import Database, StorageError
+from bot.rights.current import Current
 from bot.storage import shared_files
-from bot.storage.database import Database, StorageError
 from bot.storage.leases import release_lease, take_leases
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class SharedTokens:
 
     @asynccontextmanager
     async def exchanged(self, file: TokenFile) -> AsyncIterator[None]:
-        """See `agent.mcp.tokens.TokenExchange`."""
+        """See `agent.settings.mcp_tokens.TokenExchange`."""
         async with self._files.held(file):
             yield
 

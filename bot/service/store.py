@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bot.config.schema import Config
+from bot.database.audit_check import ChainReport, read_only, verify_chain
+from bot.database.database import Database, Execute, StorageError
+from bot.database.migrate import RESTORING, DatabaseFault, InterruptedRestore, prepare_databases, schema_revision
+from bot.database.progress import CopyProgress
+from bot.database.row_copy import Copied, Record
 from bot.service.audit_upkeep import pruning_rules
-from bot.storage.audit_check import ChainReport, read_only, verify_chain
-from bot.storage.database import Database, Execute, StorageError
-from bot.storage.migrate import RESTORING, DatabaseFault, InterruptedRestore, prepare_databases, schema_revision
-from bot.storage.progress import CopyProgress
-from bot.storage.row_copy import Copied, Record
 from catalogue import N_
 
 if TYPE_CHECKING:
-    from bot.storage.postgres_session import Target
+    from bot.database.postgres_session import Target
 
 FILE = "fawn.db"
 COMMAND_SECONDS = 2.0  # that a command waits for a service that ends
@@ -47,7 +47,7 @@ def open_store(config: Config, *, patience: float = COMMAND_SECONDS, shared: boo
     """
     if not config.database.url:
         return Database(config.data_dir / FILE)
-    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+    from bot.database.postgres import DatabaseServer, PostgresDatabase
 
     server = DatabaseServer(
         *(_target(config), _session_target(config)),
@@ -88,7 +88,7 @@ def store_revision(config: Config) -> str:
     """Return the revision of the tables, "" where there are none. Raises DatabaseFault. It blocks."""
     if not config.database.url:
         return schema_revision(config.data_dir / FILE)
-    from bot.storage.postgres_schema import read_revision
+    from bot.database.postgres_schema import read_revision
 
     with read_store(config, snapshot=False) as execute:
         return read_revision(execute)
@@ -104,7 +104,7 @@ def read_store(config: Config, *, snapshot: bool) -> Iterator[Execute]:
         with read_only(config.data_dir / FILE, snapshot=snapshot) as execute:
             yield execute
         return
-    from bot.storage.postgres_session import reading
+    from bot.database.postgres_session import reading
 
     try:
         with reading(_session_target(config) or _target(config), snapshot=snapshot) as execute:
@@ -130,21 +130,21 @@ class PostgresCopies:
 
     def check_empty(self) -> None:
         """Raises also where the database is not empty."""
-        from bot.storage.postgres_copy import check_empty
+        from bot.database.postgres_copy import check_empty
 
         with _faults_of(self.config):
             check_empty(self._server)
 
     def fill(self, file: Path, record: Record | None = None, progress: CopyProgress | None = None) -> Copied:
         """Fill the database, which is empty, with the rows of a file: all of them, or none. Raises DatabaseInUse."""
-        from bot.storage.postgres_copy import copy_to_postgres
+        from bot.database.postgres_copy import copy_to_postgres
 
         with _faults_of(self.config):
             return copy_to_postgres(file, self._server, self._verify, record, COPY_SECONDS, progress or CopyProgress())
 
     def read_into(self, file: Path, progress: CopyProgress | None = None) -> Copied:
         """Make a file with the rows of the database, which no service may use meanwhile. Raises DatabaseInUse."""
-        from bot.storage.postgres_copy import copy_to_sqlite
+        from bot.database.postgres_copy import copy_to_sqlite
 
         with _faults_of(self.config):
             return copy_to_sqlite(self._server, file, self._verify, COPY_SECONDS, progress)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from agent.messages import Message, Requester
-from bot.service.plain_text import code_span, plain_line, without_formatting
+from bot.base.plain_text import code_span, plain_line, without_formatting
+from bot.database.database import Execute
+from bot.database.rows import requester_columns
+from bot.database.states import TaskKind, TaskState
 from bot.storage import tasks
-from bot.storage.database import Execute
-from bot.storage.rows import requester_columns
 from bot.storage.schedules import ScheduleRow
-from bot.storage.states import TaskKind, TaskState
 from bot.storage.tasks import TaskRow
 from catalogue import _
 from channels.shared.texts import shorten

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from bot.service.version import VERSION
-from bot.storage.audit import NAMED_FIELDS, AuditKind, AuditRow
+from bot.base.version import VERSION
+from bot.database.audit import NAMED_FIELDS, AuditKind, AuditRow
 
 ECS_VERSION = "8.17.0"
 CATEGORIES: Mapping[

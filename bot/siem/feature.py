@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from bot.base.findings import Check, Finding
+from bot.commands.feature import Feature, Parts, Service
 from bot.config.audit import AuditPushConfig
 from bot.config.schema import Config
-from bot.feature import Feature, Parts, Service
-from bot.service.findings import Check, Finding
 from bot.siem.pushing import AuditPush
 from bot.siem.receivers import connected
 from catalogue import N_, _

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from bot.base.background import run_forever
 from bot.config.audit import AuditPushConfig
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import NAMED_FIELDS
+from bot.database.database import Database, Execute
+from bot.rights.current import Current
 from bot.service.audit_upkeep import sign_anchor
-from bot.service.background import run_forever
 from bot.siem.ecs import as_line, describe_anchor, describe_damage, describe_row, parse_row
 from bot.siem.receivers import SEND_SECONDS, NotTaken, Receiver, connected
-from bot.storage import audit
-from bot.storage.audit import NAMED_FIELDS
 from bot.storage.audit_push import move_cursor, read_cursor
-from bot.storage.database import Database, Execute
 
 log = logging.getLogger(__name__)
 

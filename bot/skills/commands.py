@@ -10,16 +10,16 @@ from agent.messages import Kind
 from agent.skills.errors import SkillError
 from agent.skills.library import InstalledSkill, SkillSet, SkillState
 from bot.commands.call import Command, CommandCall
+from bot.commands.outcome_texts import describe_skills
 from bot.commands.presses import Pressed
 from bot.commands.work import describe_waiting, start_over_hint
-from bot.current import Current
+from bot.database.states import ConversationState
 from bot.rights import deeds
+from bot.rights.current import Current
 from bot.rights.skill_choice import allowed_skills
-from bot.service.outcome_texts import describe_skills
 from bot.skills.decisions import ACCEPT, CHOICE, OPTIONS
 from bot.skills.jobs import enqueue_change
 from bot.storage import conversations, inbox
-from bot.storage.states import ConversationState
 from catalogue import N_, _, join_sentences, localized
 from channels.base import CommandInfo
 from channels.shared.texts import shorten

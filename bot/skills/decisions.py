@@ -16,10 +16,10 @@ from agent.skills.changes import SkillChange
 from agent.skills.found import FoundSkill
 from bot.commands.presses import UNKNOWN, Pressed
 from bot.commands.waits import Waiting
-from bot.current import Current
+from bot.database.database import Execute
+from bot.rights.current import Current
 from bot.rights.deeds import CHANGE_SKILLS
 from bot.storage import languages, outbox
-from bot.storage.database import Execute
 from catalogue import N_, _, join_sentences, ngettext
 from channels.base import Receipt
 from channels.shared.texts import shorten

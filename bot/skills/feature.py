@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from agent.context import TurnContext
+from agent.core.context import TurnContext
+from bot.base.jobs import JobKind
+from bot.base.skill_library import clone_bounds
 from bot.commands.call import Command
+from bot.commands.feature import Feature, Parts, Service
 from bot.commands.presses import Press
-from bot.feature import Feature, Parts, Service
-from bot.journey.claimed_run import ClaimedRun
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import TurnPart
 from bot.rights import deeds
-from bot.service.jobs import JobKind
-from bot.service.skill_library import clone_bounds
+from bot.rights.claimed_run import ClaimedRun
 from bot.skills import decisions
 from bot.skills.commands import SKILLS_WORDS, SkillCommands, answer_press, skills_command
 from bot.skills.jobs import SKILL_JOB, SkillJobs

@@ -21,11 +21,12 @@ from agent.skills.git_source import CloneBounds, clone_skill
 from agent.skills.library import SkillLibrary, SkillState
 from agent.skills.tree import MAX_TREE_BYTES
 from bot.commands.call import CommandCall
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
 from bot.skills.decisions import CHOICE, SkillChoice, enqueue_choice, enqueue_question, render_diff
 from bot.skills.sharing import SharedSkills
-from bot.storage import audit, languages, outbox
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
+from bot.storage import languages, outbox
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from catalogue import N_, _
 from channels.base import Channel, Refused, TryLater

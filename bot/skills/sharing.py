@@ -20,10 +20,10 @@ from agent.skills.exchange import CommonDecisions
 from agent.skills.library import SkillLibrary
 from agent.skills.records import SkillRecords
 from agent.skills.versions import named_versions
-from bot.service.background import run_forever
+from bot.base.background import run_forever
+from bot.database.database import Database, Execute
 from bot.service.shared_files import LOOK_SECONDS, hold_lease
 from bot.storage import shared_files, skill_versions
-from bot.storage.database import Database, Execute
 from bot.storage.skill_versions import Version
 from sandbox.disk.file_threads import run_file_work
 

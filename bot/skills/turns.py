@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from agent.brief import join_parts
-from agent.context import TurnContext
+from agent.core.brief import join_parts
+from agent.core.context import TurnContext
 from agent.messages import Author
 from agent.skills.changes import SkillChange, stage_files
 from agent.skills.library import TurnSkills
-from bot.current import Current
-from bot.journey.claimed_run import ClaimedRun
+from bot.database.database import Database, Execute
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.rights.deeds import CHANGE_SKILLS
 from bot.rights.skill_choice import allowed_skills
 from bot.skills.decisions import enqueue_question
 from bot.skills.sharing import SharedSkills
 from bot.storage import languages, outbox
-from bot.storage.database import Database, Execute
 from catalogue import N_, _
 
 PROPOSED = N_("I propose the skill `{name}`. An operator decides whether I may use it.")

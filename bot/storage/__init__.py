@@ -1,1 +1,1 @@
-"""Everything that is stored: the database, its schema, and the statements of each aggregate."""
+"""The statements of each aggregate: what is read and written of it."""

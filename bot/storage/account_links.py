@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.messages import Author
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row, read_rows
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_row, read_rows
 
 _OPEN = "id=:id AND until>:now"
 _ALONE = "SELECT linked FROM account_links GROUP BY linked HAVING count(*)=1"

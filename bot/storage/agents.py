@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agent.messages import Thread
-from bot.storage.database import Execute
+from bot.database.database import Execute
+from bot.database.rows import insert_row
 from bot.storage.languages import CHAT, reader_key
-from bot.storage.rows import insert_row
 
 DEFAULT = "default"  # the choice of the default agent, where a person or chat chose another one
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row
+from bot.database.database import Execute
+from bot.database.rows import insert_row
 
 
 def read_cursor(execute: Execute, target: str) -> int:

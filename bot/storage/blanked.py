@@ -10,9 +10,9 @@ from typing import Any
 
 from agent.messages import Kind, Message
 from agent.stored_json import Damaged
-from bot.storage.database import Execute
+from bot.database.database import Execute
+from bot.database.states import InboxState
 from bot.storage.inbox import IGNORED_KIND
-from bot.storage.states import InboxState
 from bot.storage.uses import FORGOTTEN, OF_FORGOTTEN, RATE_LIMIT, forgotten_name
 
 COLUMNS = "id, key, kind, author, payload, bundle, received, error"  # that blanking needs

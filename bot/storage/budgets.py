@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from bot.storage.database import Execute
-from bot.storage.dialect import EXTRA, FOR_UPDATE
-from bot.storage.rows import insert_row, read_rows
+from bot.database.database import Execute
+from bot.database.dialect import EXTRA, FOR_UPDATE
+from bot.database.rows import insert_row, read_rows
 from bot.storage.usage import STALE_CALL, close_stale_calls, spent
 
 _LOCK = f"{EXTRA}SELECT 1 FROM budgets WHERE scope=:scope AND period=:period{FOR_UPDATE}"

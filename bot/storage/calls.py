@@ -6,11 +6,11 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agent.context import JudgedCall
+from agent.core.context import JudgedCall
 from agent.permissions.rules import Subject, ToolUse, Verdict
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_rows
 from bot.storage import runs
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_rows
 from bot.storage.usage import Payer
 
 MAX_SUBJECT_CHARS = 2000

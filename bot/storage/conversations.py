@@ -6,13 +6,13 @@ import heapq
 from dataclasses import dataclass
 
 from agent.messages import Thread
-from bot.storage.database import Execute, Row
-from bot.storage.dialect import EXTRA, FOR_SHARE, FOR_UPDATE, SKIP_LOCKED, AdvisoryLock, lock_until_commit
+from bot.database.database import Execute, Row
+from bot.database.dialect import EXTRA, FOR_SHARE, FOR_UPDATE, SKIP_LOCKED, AdvisoryLock, lock_until_commit
+from bot.database.replicas import DEAD_OWNER, HOST, LIVES_ELSEWHERE
+from bot.database.rows import insert_row, read_row, read_rows
+from bot.database.states import OPEN_RUN, ConversationState, InboxState, OutboxState, QuestionState
 from bot.storage.inbox import KEPT, OPEN
-from bot.storage.replicas import DEAD_OWNER, HOST, LIVES_ELSEWHERE
-from bot.storage.rows import insert_row, read_row, read_rows
 from bot.storage.runs import IS_SUSPECT
-from bot.storage.states import OPEN_RUN, ConversationState, InboxState, OutboxState, QuestionState
 
 # What is ready later than the longest legal wait was stored before the clock was set back: it waits no longer.
 _READY_NOW = "pending>0 AND owner IS NULL AND (ready<=:now OR ready>:latest)"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bot.storage.database import Execute
-from bot.storage.dialect import PAYLOAD_BYTES
+from bot.database.database import Execute
+from bot.database.dialect import PAYLOAD_BYTES
+from bot.database.rows import parse_row_id, read_rows
+from bot.database.states import InboxState, OutboxState
 from bot.storage.outbox import OutboxItem
-from bot.storage.rows import parse_row_id, read_rows
 from bot.storage.sent_messages import reset_posts
-from bot.storage.states import InboxState, OutboxState
 
 EVENT_PREFIX = "in"  # of the id of an event
 EVERY = 1 << 31  # rows

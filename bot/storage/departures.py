@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from bot.database.database import Execute
+from bot.database.rows import insert_row
+from bot.database.states import ScheduleState
 from bot.storage import person_roles
-from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
-from bot.storage.rows import insert_row
-from bot.storage.states import ScheduleState
 
 _WITH_RIGHTS = f"""SELECT channel, owner AS person FROM schedules WHERE state='{ScheduleState.ACTIVE}'
     UNION SELECT channel, person FROM permission_grants WHERE person<>''

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_row
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.messages import Author
+from bot.database.database import Execute
+from bot.database.rows import read_row, read_rows
 from bot.storage import outcomes
-from bot.storage.database import Execute
-from bot.storage.rows import read_row, read_rows
 from catalogue import _
 
 FEEDBACK_DAYS = 30  # that a report counts

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from dataclasses import asdict, dataclass
 
-from bot.storage import audit
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row
+from bot.database import audit
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_row
 
 DAY_SECONDS = 86400.0  # the longest time for which work counts
 _FORGOTTEN = "forgotten:"  # what the key of a row begins with whose person is forgotten

@@ -12,16 +12,11 @@ from dataclasses import dataclass, field
 
 from agent.messages import Message, Thread
 from agent.stored_json import Damaged
-from bot.storage import audit, conversations, exposures, outbox, quoted, retention, runs, schedules
-from bot.storage import questions as stored_questions
-from bot.storage.blanked import COLUMNS, StillCounted, blank_messages
-from bot.storage.database import Execute
-from bot.storage.dialect import ROW_ID
-from bot.storage.inbox import OPEN, InboxRow
-from bot.storage.person_roles import OF_PERSON
-from bot.storage.rows import MAX_ROW, read_rows
-from bot.storage.runs import RunRow
-from bot.storage.states import (
+from bot.database import audit
+from bot.database.database import Execute
+from bot.database.dialect import ROW_ID
+from bot.database.rows import MAX_ROW, read_rows
+from bot.database.states import (
     OPEN_RUN,
     OPEN_TASK,
     ConversationState,
@@ -31,8 +26,14 @@ from bot.storage.states import (
     QuestionState,
     TaskState,
 )
+from bot.database.web_people import WEB, web_id
+from bot.storage import conversations, exposures, outbox, quoted, retention, runs, schedules
+from bot.storage import questions as stored_questions
+from bot.storage.blanked import COLUMNS, StillCounted, blank_messages
+from bot.storage.inbox import OPEN, InboxRow
+from bot.storage.person_roles import OF_PERSON
+from bot.storage.runs import RunRow
 from bot.storage.uses import FORGOTTEN
-from bot.storage.web_people import WEB, web_id
 
 CLAIM = "forgetting"  # the owner of a conversation while it is cleaned
 FORGOTTEN_RUN = "-"  # the conversation of usage whose person is forgotten

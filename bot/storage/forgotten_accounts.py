@@ -8,9 +8,10 @@ from collections.abc import Collection
 import orjson
 
 from agent.messages import Thread
-from bot.storage import audit, follow_ups, grants
-from bot.storage.database import Execute
-from bot.storage.dialect import MERGE_PAGES
+from bot.database import audit
+from bot.database.database import Execute
+from bot.database.dialect import MERGE_PAGES
+from bot.storage import follow_ups, grants
 from bot.storage.forgetting import FORGOTTEN_RUN, PersonKey, Traces
 from bot.storage.languages import reader_key
 from bot.storage.personal import Tables

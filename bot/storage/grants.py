@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from agent.messages import Author, Thread
 from agent.permissions.rules import Grant
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_rows
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_rows
 
 EVERYWHERE = ""  # in place of a conversation
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_row, read_rows
 from bot.storage import account_links
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row, read_rows
 
 EVERYTHING = ""  # the subject of one that hands over all questions
 _IN_FORCE = "channel=:channel AND ended IS NULL AND since<=:at AND until>:at"

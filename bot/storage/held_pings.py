@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_rows
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row, read_rows
-from bot.storage.states import DeliveryState
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_row, read_rows
+from bot.database.states import DeliveryState
 
 MAX_WAITING = 1_000  # deliveries looked at together
 _OPEN = "root<>'' AND place='' AND conversation=''"  # of a group

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from agent.messages import Kind, Message, Thread, Unreadable
 from agent.stored_json import Damaged
-from bot.storage.database import Execute
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_row, read_rows
+from bot.database.states import InboxState, RunState
 from bot.storage.quoted import record_quotes
-from bot.storage.rows import insert_row, read_row, read_rows
-from bot.storage.states import InboxState, RunState
 from bot.storage.uses import FORGOTTEN, forgotten_name
 
 IGNORED_KIND, UNREADABLE_KIND = "passed", "unreadable"  # of rows that are no message for the bot

@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 
-from bot.storage.database import Execute
-from bot.storage.dialect import SKIP_LOCKED
-from bot.storage.replicas import DEAD_OWNER
-from bot.storage.rows import insert_row, read_row, read_rows
+from bot.database.database import Execute
+from bot.database.dialect import SKIP_LOCKED
+from bot.database.replicas import DEAD_OWNER
+from bot.database.rows import insert_row, read_row, read_rows
 from catalogue import _, join_sentences
 
 _WAITING = "owner IS NULL AND due IS NOT NULL"

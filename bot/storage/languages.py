@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from agent.messages import Author, Thread
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row
+from bot.database.database import Execute
+from bot.database.rows import insert_row
 from catalogue import default_language, use_language
 
 CHAT = ""  # in place of a person: the choice of a chat

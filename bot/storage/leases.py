@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from bot.storage.database import Execute
-from bot.storage.dialect import NOW
-from bot.storage.replicas import LIVING
+from bot.database.database import Execute
+from bot.database.dialect import NOW
+from bot.database.replicas import LIVING
 
 
 def take_leases(execute: Execute, me: str, names: Collection[str]) -> set[str]:

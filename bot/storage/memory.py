@@ -18,9 +18,9 @@ from agent.memory.visibility import (
 )
 from agent.memory.words import index_text
 from agent.messages import Author, Thread
-from bot.storage.database import Execute
-from bot.storage.dialect import ROW_ID
-from bot.storage.rows import insert_row, read_rows
+from bot.database.database import Execute
+from bot.database.dialect import ROW_ID
+from bot.database.rows import insert_row, read_rows
 
 MAX_HABITS = 40
 MAX_AUDIENCES = 5

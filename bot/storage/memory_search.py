@@ -10,8 +10,8 @@ from agent.memory.ranking import MIN_SHARE
 from agent.memory.visibility import Memory, Place, search_keys
 from agent.memory.words import MAX_QUERY_WORDS, content_words, stem
 from agent.messages import Author
-from bot.storage.database import Execute
-from bot.storage.dialect import FULL_TEXT_MATCH, FULL_TEXT_SCORE
+from bot.database.database import Execute
+from bot.database.dialect import FULL_TEXT_MATCH, FULL_TEXT_SCORE
 from bot.storage.memory import index_token, visible_rows
 
 MAX_MATCHES = 60

@@ -10,9 +10,9 @@ from agent.memory.embeddings import EmbeddedRequest, Vector, sign_bits, similari
 from agent.memory.ranking import MIN_SHARE
 from agent.memory.visibility import Memory, Place
 from agent.messages import Author
-from bot.storage.database import Execute
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_rows
 from bot.storage.memory import VISIBLE, find_memories, visibility_values
-from bot.storage.rows import insert_row, read_rows
 
 MAX_COMPARED = 10_000
 MAX_EXACT, MAX_NEAREST = 60, 20

@@ -6,11 +6,11 @@ MOVED and KEPT together are all columns that hold an address of a chat, or its i
 from __future__ import annotations
 
 from agent.messages import Thread
+from bot.database.database import Execute
+from bot.database.states import OutboxState
 from bot.storage.budgets import forget_sums
-from bot.storage.database import Execute
 from bot.storage.memory import move_memories
 from bot.storage.person_roles import chat_subject
-from bot.storage.states import OutboxState
 
 MOVED = (
     "posts.thread",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bot.database.database import Execute
+from bot.database.states import ScheduleState
 from bot.storage import (
     account_links,
     api_keys,
@@ -15,10 +17,8 @@ from bot.storage import (
     schedules,
     tasks,
 )
-from bot.storage.database import Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.schedules import ScheduleRow
-from bot.storage.states import ScheduleState
 
 
 @dataclass(frozen=True, slots=True)

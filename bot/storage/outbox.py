@@ -13,14 +13,14 @@ import orjson
 from agent.blocks import Ask, Final
 from agent.messages import Thread
 from agent.stored_json import build_dataclass
+from bot.database.database import Execute, Row
+from bot.database.dialect import AdvisoryLock, lock_until_commit
+from bot.database.replicas import DEAD_OR_NO_OWNER, DEAD_OWNER, HOST, LIVES_ELSEWHERE
+from bot.database.rows import insert_row
+from bot.database.states import OutboxKind, OutboxState
 from bot.storage.conversations import find_conversation
-from bot.storage.database import Execute, Row
-from bot.storage.dialect import AdvisoryLock, lock_until_commit
 from bot.storage.questions import QuestionRow
-from bot.storage.replicas import DEAD_OR_NO_OWNER, DEAD_OWNER, HOST, LIVES_ELSEWHERE
-from bot.storage.rows import insert_row
 from bot.storage.sent_messages import is_of_run
-from bot.storage.states import OutboxKind, OutboxState
 from catalogue import current_language
 
 log = logging.getLogger(__name__)

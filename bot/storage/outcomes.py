@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 import orjson
 
 from agent.outcomes import CallError, Used
-from bot.storage.database import Execute
+from bot.database.database import Execute
 
 DAY_SECONDS = 86400
 OUTCOME_DAYS = 30

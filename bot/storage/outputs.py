@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row
+from bot.database.database import Execute
+from bot.database.rows import insert_row
 
 
 def known_stamps(execute: Execute, conversation: str) -> dict[str, str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agent.messages import Message, Quote, Thread
-from bot.storage.audit import person_name
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row
+from bot.database.audit import person_name
+from bot.database.database import Execute
+from bot.database.rows import insert_row
 
 MAX_CHARS = 2_000  # of one message
 MAX_MESSAGES = 100  # the latest of a thread

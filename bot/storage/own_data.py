@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agent.messages import Thread
-from bot.storage import audit
-from bot.storage.database import Execute
+from bot.database import audit
+from bot.database.database import Execute
 from bot.storage.forgetting import PersonKey, Traces, messages_of
 from bot.storage.languages import reader_key
 from bot.storage.personal import Tables

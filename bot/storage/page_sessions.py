@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row
-from bot.storage.states import PageLogin
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_row
+from bot.database.states import PageLogin
 
 
 @dataclass(frozen=True, slots=True)

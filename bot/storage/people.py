@@ -7,9 +7,9 @@ from typing import Any
 
 from agent.messages import Message, Thread
 from agent.stored_json import build_dataclass
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row, read_rows
-from bot.storage.states import PairingState
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_row, read_rows
+from bot.database.states import PairingState
 
 _KEY = "channel, person"
 _GOOD_CODE = "code=:code AND code<>'' AND until>:now"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from agent.messages import Author, Thread
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_rows
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_rows
 
 PERSON, CHAT = "person:", "chat:"  # what subjects begin with
 _ENDS = "length(subject)>length(:person) AND substr(subject, length(subject)-length(:person))='/' || :person"

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bot.storage.person_roles import OF_PERSON
-from bot.storage.states import (
+from bot.database.states import (
     InboxState,
     OutboxState,
     PairingState,
@@ -17,7 +16,8 @@ from bot.storage.states import (
     ScheduleState,
     TaskState,
 )
-from bot.storage.web_people import WEB
+from bot.database.web_people import WEB
+from bot.storage.person_roles import OF_PERSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bot.database.database import Execute
+from bot.database.dialect import FOR_UPDATE
+from bot.database.rows import read_rows
+from bot.database.states import OPEN_RUN, QuestionState
 from bot.storage.budgets import CounterKey, release_stale_holds
-from bot.storage.database import Execute
-from bot.storage.dialect import FOR_UPDATE
-from bot.storage.rows import read_rows
-from bot.storage.states import OPEN_RUN, QuestionState
 
 _ENDED = (
     f"NOT EXISTS (SELECT 1 FROM runs WHERE runs.conversation=plan_holds.conversation AND {OPEN_RUN})"

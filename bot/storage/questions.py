@@ -12,9 +12,9 @@ import orjson
 from agent.blocks import Approve, Ask
 from agent.messages import Thread
 from agent.stored_json import Damaged, build_dataclass, raise_damaged
-from bot.storage.database import Execute, Row
-from bot.storage.rows import insert_row, read_rows
-from bot.storage.states import QuestionKind, QuestionState
+from bot.database.database import Execute, Row
+from bot.database.rows import insert_row, read_rows
+from bot.database.states import QuestionKind, QuestionState
 
 MAX_LOOKED_AT = 1000  # open questions of a platform, for one list
 

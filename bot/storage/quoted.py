@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from agent.messages import Message
 from agent.stored_json import Damaged
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row
+from bot.database.database import Execute
+from bot.database.rows import insert_row
 
 
 def record_quotes(execute: Execute, message: Message, conversation: str) -> None:

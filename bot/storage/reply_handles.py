@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from agent.messages import Message, ReplyHandle, Thread
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row
+from bot.database.database import Execute
+from bot.database.rows import insert_row
 
 
 def store_handle(execute: Execute, message: Message, handle: ReplyHandle, now: float) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.blocks import Usage
-from bot.storage.database import Execute
-from bot.storage.rows import read_row, read_rows
-from bot.storage.states import RunState
+from bot.database.database import Execute
+from bot.database.rows import read_row, read_rows
+from bot.database.states import RunState
 from bot.storage.usage import IS_CALL, Payer, Spending
 
 MAX_RUNS = 2000  # the newest ones are read

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from bot.storage.database import Execute
-from bot.storage.dialect import ROLE_PERSON, ROW_ID
-from bot.storage.outcomes import OUTCOME_DAYS, day_of
-from bot.storage.personal import PersonalTable
-from bot.storage.states import (
+from bot.database.database import Execute
+from bot.database.dialect import ROLE_PERSON, ROW_ID
+from bot.database.states import (
     OPEN_RUN,
     OutboxKind,
     OutboxState,
 )
+from bot.storage.outcomes import OUTCOME_DAYS, day_of
+from bot.storage.personal import PersonalTable
 
 USAGE_SECONDS = 32 * 86400  # the budgets of a month are sums of usage
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bot.storage.database import Execute
-from bot.storage.rows import insert_rows
-from bot.storage.states import EntryKind
+from bot.database.database import Execute
+from bot.database.rows import insert_rows
+from bot.database.states import EntryKind
 from bot.storage.transcripts import TranscriptEntry
 
 _SHOWN = ("parent", "text", "step_title", "state", "at", "seconds")

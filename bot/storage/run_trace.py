@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bot.storage.database import Execute
+from bot.database.database import Execute
 
 _PARTS = {  # name → statement
     "messages": "SELECT key, kind, received FROM inbox WHERE run=:run ORDER BY id",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from agent.messages import Author, Message, Thread
 from agent.stored_json import build_dataclass
-from bot.storage.database import Execute
-from bot.storage.replicas import HOST, LIVES_ELSEWHERE, LIVING
-from bot.storage.rows import insert_row, read_row, read_rows
-from bot.storage.states import OPEN_RUN, RunState
+from bot.database.database import Execute
+from bot.database.replicas import HOST, LIVES_ELSEWHERE, LIVING
+from bot.database.rows import insert_row, read_row, read_rows
+from bot.database.states import OPEN_RUN, RunState
 
 _NEXT_FIRE = (
     "(SELECT y.id FROM runs y WHERE y.conversation=i.conversation AND y.id>i.run AND EXISTS"

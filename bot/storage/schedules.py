@@ -8,11 +8,11 @@ from typing import Any
 
 from agent.messages import Author, Requester, Thread
 from agent.schedules import Timing
-from bot.storage.database import Execute
-from bot.storage.dialect import SKIP_LOCKED
-from bot.storage.rows import insert_row, read_row, read_rows
+from bot.database.database import Execute
+from bot.database.dialect import SKIP_LOCKED
+from bot.database.rows import insert_row, read_row, read_rows
+from bot.database.states import FireResult, ScheduleState
 from bot.storage.runs import LATEST_RUN
-from bot.storage.states import FireResult, ScheduleState
 
 MAX_LISTED = 50
 

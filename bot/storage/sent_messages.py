@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from agent.messages import ReplyHandle, Thread
-from bot.storage.database import Execute, WorkRunner
-from bot.storage.rows import insert_row
+from bot.database.database import Execute, WorkRunner
+from bot.database.rows import insert_row
 from channels.base import SentMessage
 
 # Parts below 0 are earlier messages of part 0: a person deleted them, and another one took their place.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bot.storage.database import Execute
-from bot.storage.rows import read_row
+from bot.database.database import Execute
+from bot.database.rows import read_row
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import re
 from dataclasses import asdict, dataclass, fields, replace
 
 from agent.messages import Quote, Thread
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row
+from bot.database.database import Execute
+from bot.database.rows import insert_row
 
 MAX_CHARS = 4_000  # of one post; its end says that it continues
 MAX_POSTS, MAX_TOTAL_CHARS = 20, 20_000  # the latest of a thread

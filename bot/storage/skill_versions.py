@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from bot.storage.database import Execute
+from bot.database.database import Execute
 
 Version = tuple[str, str]
 """The name of a skill and the hash of its files."""

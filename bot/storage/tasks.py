@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.messages import Author, Requester, Thread
-from bot.storage.database import Execute
-from bot.storage.replicas import DEAD_OR_NO_OWNER
-from bot.storage.rows import MAX_ROW, insert_row, read_row, read_rows
+from bot.database.database import Execute
+from bot.database.replicas import DEAD_OR_NO_OWNER
+from bot.database.rows import MAX_ROW, insert_row, read_row, read_rows
+from bot.database.states import OPEN_RUN, OPEN_TASK, InboxState, RunState, TaskKind, TaskState
 from bot.storage.runs import LATEST_RUN
-from bot.storage.states import OPEN_RUN, OPEN_TASK, InboxState, RunState, TaskKind, TaskState
 
 MAX_LISTED = 20
 

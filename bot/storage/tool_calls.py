@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agent.context import LedgerEntry
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row
+from agent.core.context import LedgerEntry
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_row
 
 _KEY = "conversation, call"
 

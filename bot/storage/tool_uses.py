@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from bot.storage.database import Execute
-from bot.storage.dialect import NOW, AdvisoryLock, lock_until_commit
+from bot.database.database import Execute
+from bot.database.dialect import NOW, AdvisoryLock, lock_until_commit
 
 _LOCK = lock_until_commit(AdvisoryLock.TOOLS)
 

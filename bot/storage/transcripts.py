@@ -9,12 +9,12 @@ from itertools import zip_longest
 from typing import Any
 
 from agent.messages import Thread
+from bot.database.database import Execute
+from bot.database.dialect import FROM_THE_LEFT, LIKE
+from bot.database.rows import MAX_ROW, insert_row, insert_rows, read_rows
+from bot.database.states import EntryKind
 from bot.storage.conversations import ConversationRow, current_conversation
-from bot.storage.database import Execute
-from bot.storage.dialect import FROM_THE_LEFT, LIKE
 from bot.storage.feedback import feedback_of_run
-from bot.storage.rows import MAX_ROW, insert_row, insert_rows, read_rows
-from bot.storage.states import EntryKind
 
 MAX_WORDS = 5
 RECENT_ENTRIES = 2000  # in which names of people are looked for

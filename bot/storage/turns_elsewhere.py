@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agent.blocks import StepState
-from bot.storage.database import Execute
-from bot.storage.dialect import NOW
-from bot.storage.rows import read_rows
-from bot.storage.states import RunState
+from bot.database.database import Execute
+from bot.database.dialect import NOW
+from bot.database.rows import read_rows
+from bot.database.states import RunState
 from bot.storage.usage import IS_CALL
 
 MOST_ELSEWHERE = 500  # that are read

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 
 from agent.messages import Thread
 from agent.spending import SANDBOX, ModelCall
-from bot.storage.database import Execute
-from bot.storage.dialect import QUARTER
-from bot.storage.replicas import DEAD_OR_NO_OWNER
-from bot.storage.rows import insert_row, read_row, read_rows
-from bot.storage.web_people import payer_key, true_person
+from bot.database.database import Execute
+from bot.database.dialect import QUARTER
+from bot.database.replicas import DEAD_OR_NO_OWNER
+from bot.database.rows import insert_row, read_row, read_rows
+from bot.database.web_people import payer_key, true_person
 
 IS_CALL = f"kind<>'{SANDBOX}'"  # of a row: not the use of a sandbox
 _SUMS = (

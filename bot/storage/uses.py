@@ -8,10 +8,10 @@ from typing import NamedTuple
 import orjson
 
 from agent.messages import Kind
-from bot.storage import audit
-from bot.storage.audit import AuditKind
-from bot.storage.database import Execute
-from bot.storage.dialect import BODY_BYTES
+from bot.database import audit
+from bot.database.audit import AuditKind
+from bot.database.database import Execute
+from bot.database.dialect import BODY_BYTES
 
 RATE_LIMIT = "rate limit"  # why a row of the inbox was refused
 FORGOTTEN = "forgotten"  # the same of a row whose person is forgotten

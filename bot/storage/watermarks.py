@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from agent.messages import ANYWHERE, Message
-from bot.storage.database import Database, Execute, StorageError
+from bot.database.database import Database, Execute, StorageError
 from channels.base import Gap, LastEvent, NotStored
 
 T = TypeVar("T")

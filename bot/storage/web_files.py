@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 
-from bot.storage.database import Execute
-from bot.storage.rows import insert_row, read_row
+from bot.database.database import Execute
+from bot.database.rows import insert_row, read_row
 
 _OF_RUN = re.compile(r"r([0-9]{1,18})-([0-9]{1,4})")
 _ITEM = re.compile(r"file:(.+):([0-9]{1,4})", re.DOTALL)

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 
 from agent.messages import Thread
+from bot.database.database import Execute
+from bot.database.rows import insert_row
 from bot.storage import conversations, inbox, runs, web_files
-from bot.storage.database import Execute
 from bot.storage.jobs import enqueue_job
-from bot.storage.rows import insert_row
 
 FORGET_THREAD_JOB = "forget-thread"
 

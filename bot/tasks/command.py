@@ -6,16 +6,16 @@ from dataclasses import replace
 
 from agent.blocks import command_hint
 from agent.messages import Kind
+from bot.base.times import local_time
 from bot.commands.background import cancel_task
 from bot.commands.call import CommandCall
+from bot.database.rows import parse_row_id
+from bot.database.states import QuestionState, RunState, TaskKind, TaskState
 from bot.rights import deeds
 from bot.rights.approvals import may_answer
 from bot.service.task_rows import shown_title
-from bot.service.times import local_time
 from bot.storage import conversations, inbox, people, tasks
 from bot.storage import questions as stored_questions
-from bot.storage.rows import parse_row_id
-from bot.storage.states import QuestionState, RunState, TaskKind, TaskState
 from bot.storage.tasks import TaskRow
 from bot.tasks.runner import enqueue_tail
 from bot.tasks.starting import TaskRefused, retry_task

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.context import TurnContext
+from agent.core.context import TurnContext
+from bot.base.jobs import JobKind
 from bot.commands.call import Command
-from bot.feature import Feature, Parts, Service
-from bot.journey.claimed_run import ClaimedRun
+from bot.commands.feature import Feature, Parts, Service
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import TurnPart
 from bot.rights import deeds
-from bot.service.jobs import JobKind
+from bot.rights.claimed_run import ClaimedRun
 from bot.storage import personal
 from bot.tasks.command import TASK_WORDS, asks_retry, task_command, tasks_command
 from bot.tasks.files import FILES_JOB, CommandFiles

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from bot.base.data_dir import conversation_folder
+from bot.base.spool import command_folder
+from bot.database.database import Database, Execute
 from bot.journey import artifacts
 from bot.journey.artifacts import Artifacts
 from bot.journey.outbox import files_payload
-from bot.service.data_dir import conversation_folder
-from bot.service.spool import command_folder
 from bot.storage import conversations, languages, outbox, outputs, tasks
-from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.tasks import TaskRow
 from catalogue import use_language

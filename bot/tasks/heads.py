@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.blocks import Final
-from bot.journey.claimed_run import ClaimedRun
+from bot.base.side_work import name_side_work
+from bot.database.database import Execute
 from bot.journey.turn_part import EndedTurn
+from bot.rights.claimed_run import ClaimedRun
 from bot.rights.known_people import call_person
-from bot.service.side_work import name_side_work
-from bot.storage.database import Execute
 from catalogue import N_, _
 
 HEADS = {  # by the kind of the work: for its person, and in a shared chat

@@ -6,16 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.blocks import command_hint
+from bot.base.data_dir import LOG_FOLDER
+from bot.base.plain_text import code_block
+from bot.base.side_work import name_side_work, record_post
 from bot.config.schema import Config
-from bot.service.data_dir import LOG_FOLDER
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.states import TaskState
 from bot.service.pings import Ping, route_ping
-from bot.service.plain_text import code_block
-from bot.service.side_work import name_side_work, record_post
 from bot.service.task_rows import shown_title
-from bot.storage import audit, languages, outbox, tasks
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
-from bot.storage.states import TaskState
+from bot.storage import languages, outbox, tasks
 from bot.storage.tasks import TaskRow
 from bot.tasks.files import LATER, FoundFiles, enqueue_found, take_files
 from bot.tasks.starting import store_follow_up

@@ -17,20 +17,20 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from bot.base.background import run_forever, until_stored
+from bot.base.data_dir import conversation_folder
+from bot.base.plain_text import code_block
 from bot.config.team import Right
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.database.states import TaskState
+from bot.database.wake_ups import Written
 from bot.rights.budget_limits import record_used_up
+from bot.rights.current import Current
 from bot.rights.sandbox_costs import charge_sandbox
-from bot.service.background import run_forever, until_stored
-from bot.service.data_dir import conversation_folder
-from bot.service.plain_text import code_block
 from bot.storage import languages, outbox, tasks
-from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
-from bot.storage.states import TaskState
 from bot.storage.tasks import TaskRow
 from bot.storage.usage import Payer
-from bot.storage.wake_ups import Written
 from bot.tasks import reports
 from bot.tasks.files import CommandFiles
 from bot.tasks.reports import TaskEnd, log_path

@@ -7,18 +7,19 @@ from dataclasses import dataclass, replace
 
 from agent.messages import Message, Origin, Requester
 from agent.permissions.rules import Subject, ToolUse, Verdict
+from bot.base.times import local_time
 from bot.config.team import Right
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.states import TaskKind, TaskState
 from bot.journey.exposure import inherit_exposure
 from bot.rights import allowance
 from bot.rights.allowance import Lineage, UsedUp
+from bot.rights.current import Current
 from bot.rights.permissions import judge_for_roles
 from bot.service.task_rows import MAX_TITLE_CHARS, new_task
-from bot.service.times import local_time
-from bot.storage import agents, audit, conversations, inbox, people, runs, tasks
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
-from bot.storage.states import TaskKind, TaskState
+from bot.storage import agents, conversations, inbox, people, runs, tasks
 from bot.storage.tasks import TaskRow
 from catalogue import N_, _, localized
 from channels.shared.texts import shorten

@@ -9,13 +9,13 @@ from functools import partial
 
 from agent.messages import Origin
 from bot.commands.background import cancel_task
-from bot.current import Current
-from bot.journey.claimed_run import ClaimedRun
+from bot.database.database import Database, Execute
+from bot.database.states import TaskKind
 from bot.rights import allowance
 from bot.rights.allowance import Lineage, UsedUp
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.storage import languages, runs, tasks
-from bot.storage.database import Database, Execute
-from bot.storage.states import TaskKind
 from bot.storage.tasks import TaskRow
 from bot.tasks import starting
 from bot.tasks.reports import log_path

@@ -10,10 +10,11 @@ from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.messages import Thread
+from bot.base.plain_text import without_formatting
 from bot.commands.call import CommandCall
+from bot.database import audit
 from bot.rights.audit_reading import KINDS, MAX_READ_ROWS, aliases_of, newest_events, readable_places
-from bot.service.plain_text import without_formatting
-from bot.storage import audit, people
+from bot.storage import people
 from bot.team.roles_commands import HERE, find_target
 from catalogue import N_, _
 

@@ -13,10 +13,10 @@ from functools import partial
 from itertools import groupby
 
 from agent.messages import Author
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.rights.current import Current
 from bot.service.offboarding_words import describe_offboarding, describe_rest
 from bot.storage import departures, languages, outbox, people
-from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey
 from bot.storage.jobs import BackgroundJob
 from bot.team.offboarding import offboard, receipt_of

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from bot.base.jobs import JobKind
 from bot.commands.call import Command
+from bot.commands.feature import Feature, Parts, Service
 from bot.commands.presses import Press
-from bot.feature import Feature, Parts, Service
 from bot.rights import deeds
 from bot.service.audit_upkeep import AUDIT_JOB, AUDIT_SECONDS, keep_audit
-from bot.service.jobs import JobKind
 from bot.storage import personal
 from bot.team import pairing
 from bot.team.audit_command import AUDIT_WORDS, audit_command

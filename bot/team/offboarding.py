@@ -13,18 +13,19 @@ from typing import Any
 
 from agent.blocks import command_hint
 from agent.messages import Author, Thread
+from bot.base.jobs import Effect
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind, command_line
+from bot.database.database import Execute
+from bot.database.states import ScheduleState
 from bot.journey.questions import close_open_questions
 from bot.rights.known_people import is_possible_id
-from bot.service.jobs import Effect
 from bot.service.schedule_changes import record_change, short_words, withdraw_fire
-from bot.storage import audit, languages, offboarding, outbox, people, schedules
-from bot.storage.audit import AuditEvent, AuditKind, command_line
-from bot.storage.database import Execute
+from bot.storage import languages, offboarding, outbox, people, schedules
 from bot.storage.forgetting import PersonKey
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.offboarding import LeftBehind
 from bot.storage.schedules import ScheduleRow
-from bot.storage.states import ScheduleState
 from catalogue import N_, _
 
 STOP_WORK_JOB = "stop_work"

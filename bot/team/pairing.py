@@ -15,17 +15,18 @@ from agent.blocks import Ask
 from agent.foreign_text import printable_line
 from agent.messages import Author, Kind, Message
 from agent.stored_json import Damaged
+from bot.base.codes import make_code
 from bot.commands.presses import UNKNOWN, Pressed
 from bot.commands.waits import Waiting
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.states import PairingState
 from bot.rights.access import LOCAL_CHANNEL, AccessPolicy
+from bot.rights.current import Current
 from bot.rights.deeds import DECIDE_PAIRING
-from bot.service.codes import make_code
-from bot.storage import audit, conversations, inbox, languages, outbox, people
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
+from bot.storage import conversations, inbox, languages, outbox, people
 from bot.storage.people import PersonRow
-from bot.storage.states import PairingState
 from catalogue import N_, _
 from channels.base import Receipt
 

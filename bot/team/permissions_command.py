@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from agent.blocks import command_hint
 from agent.permissions.rules import Rule, Verdict
 from bot.commands.call import CommandCall
+from bot.database.audit import AuditKind
 from bot.journey.questions import describe_grant
 from bot.rights import deeds
 from bot.rights.deeds import Deed
 from bot.rights.permissions import is_in_force, rules_in_force
 from bot.storage import grants
-from bot.storage.audit import AuditKind
 from bot.storage.grants import GrantRow
 from catalogue import N_, _, list_items
 from channels.shared.texts import shorten

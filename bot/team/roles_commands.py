@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 
 from agent.blocks import command_hint
 from agent.messages import Thread
+from bot.base.plain_text import without_formatting
 from bot.commands.call import CommandCall
 from bot.config.team import OWNER, Right, RoleConfig
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
 from bot.rights.access import Standing
 from bot.rights.deeds import GIVE_ROLE
 from bot.rights.known_people import MENTION, describe_links, is_possible_id, suggest_people
-from bot.service.plain_text import without_formatting
-from bot.storage import audit, people, person_roles
-from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage import people, person_roles
 from bot.storage.person_roles import chat_subject, person_subject
 from catalogue import N_, _, join_sentences, list_items
 

@@ -30,7 +30,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from agent.spans import Span, SpanKind
 from agent.spending import ModelCall
-from bot.service.version import VERSION
+from bot.base.version import VERSION
 from bot.telemetry.conventions import OPERATIONS
 
 if TYPE_CHECKING:

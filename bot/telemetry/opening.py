@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from agent.models.settings import ModelSettings
+from agent.settings.models import ModelSettings
 from agent.spans import Reader, read_spans
 from agent.spending import ModelCall
-from bot.admin.status import ServiceStatus
-from bot.current import Current
+from bot.base.background import run_forever
+from bot.base.loop_watch import LoopWatch
+from bot.database.database import Database
+from bot.database.identity import read_identity
 from bot.http.route import Route
+from bot.rights.current import Current
 from bot.rights.reservations import Budgets
-from bot.service.background import run_forever
-from bot.service.loop_watch import LoopWatch
-from bot.storage.database import Database
-from bot.storage.identity import read_identity
+from bot.status.status import ServiceStatus
 from channels.shared.background import BackgroundTasks
 
 if TYPE_CHECKING:

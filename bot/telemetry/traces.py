@@ -18,8 +18,8 @@ import orjson
 
 from agent.backoff import backoff_seconds
 from agent.spans import Span
+from bot.base.version import VERSION
 from bot.config.traces import TracesConfig
-from bot.service.version import VERSION
 from bot.telemetry.conventions import CONTENTS, SpanFormat, attribute_list
 
 log = logging.getLogger(__name__)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bot.commands.call import CommandCall
+from bot.commands.feature import Feature
 from bot.commands.presses import Press, Pressed
-from bot.feature import Feature
+from bot.database.database import Execute
+from bot.database.rows import parse_row_id
 from bot.journey.addressing import NEITHER, PREFIX, held_by, release_held
-from bot.storage.database import Execute
-from bot.storage.rows import parse_row_id
 from channels.base import Receipt
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agent.blocks import Approve, command_hint
+from bot.base.plain_text import code_span, plain_line
 from bot.commands.call import CommandCall
 from bot.commands.waits import COMMAND, PREFIX, Waiting, split_number
 from bot.rights.approvals import send_long_call
-from bot.service.plain_text import code_span, plain_line
 from bot.storage import outbox
 from bot.waiting import hand_over
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext

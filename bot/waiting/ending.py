@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bot.service.jobs import Effect
-from bot.storage import audit, hand_overs
-from bot.storage.database import Execute
+from bot.base.jobs import Effect
+from bot.database import audit
+from bot.database.database import Execute
+from bot.storage import hand_overs
 from bot.storage.jobs import BackgroundJob
 from bot.waiting.hand_over import names_of, record_hand_over, tell_one
 from catalogue import N_, _

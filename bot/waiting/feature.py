@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from bot.base.jobs import JobKind
 from bot.commands.call import Command
+from bot.commands.feature import Feature, Parts, Service
 from bot.commands.presses import Press, Pressed
 from bot.commands.waits import COMMAND, HOME_JOB, LIST_PREFIX, PREFIX, SHOW_LIST
-from bot.feature import Feature, Parts, Service
-from bot.service.jobs import JobKind
+from bot.database.database import Execute
 from bot.storage import personal
-from bot.storage.database import Execute
 from bot.waiting import hand_over
 from bot.waiting.command import WAITING_WORDS, show_list, waiting_command
 from bot.waiting.ending import HandOverEnds

@@ -12,22 +12,23 @@ from dataclasses import dataclass
 
 from agent.blocks import Ask, command_hint
 from agent.messages import Author, Message, Thread
+from bot.base.plain_text import plain_line
 from bot.commands.call import CommandCall
 from bot.commands.presses import UNKNOWN, Pressed
 from bot.commands.waits import COMMAND, Waiting
 from bot.config.team import Right
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.rows import parse_row_id
 from bot.rights.approvals import may_stand_in
+from bot.rights.current import Current
 from bot.rights.known_people import KnownPerson, find_people, people_around
-from bot.service.plain_text import plain_line
-from bot.storage import account_links, audit, hand_overs, languages, outbox, people
+from bot.storage import account_links, hand_overs, languages, outbox, people
 from bot.storage import questions as stored
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
 from bot.storage.hand_overs import EVERYTHING, HandOverRow
 from bot.storage.jobs import enqueue_job
 from bot.storage.questions import QuestionRow
-from bot.storage.rows import parse_row_id
 from bot.waiting.until import A_WEEK, FRIDAY, TODAY, TOMORROW, describe_until, parse_until
 from catalogue import N_, _, join_sentences, list_items
 from channels.base import Receipt

@@ -9,10 +9,10 @@ from functools import partial
 
 from agent.blocks import Approve, command_hint, spell_commands
 from agent.messages import Author, Kind, Message, Origin, Thread
+from bot.commands.feature import Service
 from bot.commands.waits import COMMAND, PREFIX, Waiting
-from bot.feature import Service
+from bot.database.database import Execute
 from bot.storage import languages
-from bot.storage.database import Execute
 from bot.storage.jobs import BackgroundJob
 from bot.waiting.command import MAX_SHOWN, count_waiting, describe_place, describe_request
 from catalogue import N_, _

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from functools import partial
 
 from agent.messages import Message, Thread
+from bot.base.side_work import name_side_work
 from bot.commands.waits import Waiting
-from bot.current import Current
+from bot.database.database import Execute
 from bot.journey.questions import is_meant_for
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import find_hand_over, may_answer
+from bot.rights.current import Current
 from bot.rights.known_people import call_person
-from bot.service.side_work import name_side_work
 from bot.storage import conversations, hand_overs, inbox, runs
 from bot.storage import questions as stored
-from bot.storage.database import Execute
 from bot.storage.questions import QuestionRow
 
 

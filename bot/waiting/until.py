@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, time, timedelta
 
-from bot.service.times import WEEKDAYS, local_time
+from bot.base.times import WEEKDAYS, local_time
 from catalogue import N_, _, every_translation
 
 TODAY, TOMORROW, A_WEEK = N_("today"), N_("tomorrow"), N_("1 week")

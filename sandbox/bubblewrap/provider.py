@@ -29,11 +29,11 @@ from sandbox.bubblewrap.socket_dir import make_socket_dir
 from sandbox.disk.removal import remove_tree
 from sandbox.disk.safe_files import make_folders
 from sandbox.disk.usage import run_helper
-from sandbox.engine_pool import ConnectedPool
 from sandbox.inside.environment import HOME, SYSTEM_PATH
-from sandbox.network.rules import SOCKET_FOLDER
 from sandbox.network.service import EgressService
+from sandbox.pool.engine_pool import ConnectedPool
 from sandbox.processes import start_process
+from sandbox.rules import SOCKET_FOLDER
 from sandbox.settings import MAX_DESCRIPTORS, SOCKET_BUFFERS, SandboxSettings
 from sandbox.users import SandboxUsers, account_files
 from sandbox.wire.client import StreamSandbox

@@ -32,12 +32,12 @@ from sandbox.base import (
     SandboxProvider,
     SandboxUnavailable,
     ShellCommand,
+    StreamPair,
 )
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import shown_path
 from sandbox.disk.usage import DiskUsage, delete_newest, measure_usage
-from sandbox.network.http import StreamPair
 from sandbox.settings import DISK_FULL_MARKS
 
 log = logging.getLogger(__name__)

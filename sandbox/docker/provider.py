@@ -33,8 +33,8 @@ from sandbox.docker.host_paths import HostPaths, find_host_paths
 from sandbox.docker.names import INSTANCE, KEY
 from sandbox.docker.spec import DockerSettings, EngineSite, container_config
 from sandbox.docker.stream import ContainerStream, wrap_socket
-from sandbox.engine_pool import EnginePool
 from sandbox.network.service import EgressService
+from sandbox.pool.engine_pool import EnginePool
 from sandbox.settings import parse_oom_kills
 from sandbox.users import SandboxUsers, account_files
 from sandbox.wire.client import StreamSandbox

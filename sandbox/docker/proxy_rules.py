@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 from sandbox.base import FOLDERS, ROOT, SKILLS
 from sandbox.docker.names import INSTANCE, KEY
 from sandbox.docker.spec import DockerSettings, EngineSite, container_config
-from sandbox.network.rules import SOCKET_FOLDER, NetworkRules
+from sandbox.rules import SOCKET_FOLDER, NetworkRules
 from sandbox.wire.connection import SERVER_COMMAND
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"

@@ -23,12 +23,12 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import h11
 
-from sandbox.base import SandboxError
+from sandbox.base import SandboxError, StreamPair
 from sandbox.docker.client import DockerEngine
 from sandbox.docker.host_paths import find_host_paths
 from sandbox.docker.names import INSTANCE
 from sandbox.docker.proxy_rules import INFO_KEYS, Call, CallRefused, ProxyRules, is_sandbox, judge, own_mounts_only
-from sandbox.network.http import PEER_ERRORS, BadRequest, HttpPeer, StreamPair, carry_bytes, run_both_ways
+from sandbox.network.http import PEER_ERRORS, BadRequest, HttpPeer, carry_bytes, run_both_ways
 
 log = logging.getLogger("socket_proxy")
 

@@ -13,7 +13,7 @@ from typing import Any
 from sandbox import system_calls
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
 from sandbox.inside.environment import HOME
-from sandbox.network.rules import SOCKET_FOLDER
+from sandbox.rules import SOCKET_FOLDER
 from sandbox.settings import MAX_DESCRIPTORS, SOCKET_BUFFERS, SandboxSettings
 
 # PID 1 reaps orphans. Signals from inside do not reach it, and it restarts a killed `sleep`.

@@ -4,7 +4,7 @@
     python3 - convert FILE SECONDS    writes the text to a file; prints {"path", "description", "chars", "outline"}
 
 Errors are {"error"}. A parser that the sandbox lacks is named there. Standard library only, Python 3.9+: the parsers
-are packages of the image, imported by name, and the other modules come with the script (`agent/documents.py`).
+are packages of the image, imported by name, and the other modules come with the script (`agent/parsing/documents.py`).
 """
 
 from __future__ import annotations

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sandbox.base import SandboxGone
+from sandbox.base import SandboxGone, StreamPair
 from sandbox.inside.tunnel import Tunnel
 from sandbox.kubernetes.stream import PodExecStream
-from sandbox.network.http import StreamPair
-from sandbox.network.rules import CA_FILE, SOCKET_FOLDER, SOCKET_NAME
+from sandbox.rules import CA_FILE, SOCKET_FOLDER, SOCKET_NAME
 from sandbox.wire.connection import SERVER_DIED, call_source, prefix_size
 
 TUNNEL_MODULES = ("search", "relay", "jobs", "tunnel")  # each after its imports

@@ -34,7 +34,6 @@ from sandbox.base import (
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.slots import Slots
-from sandbox.engine_pool import EnginePool
 from sandbox.kubernetes.access import find_access
 from sandbox.kubernetes.client import ClusterRefused, Json, KubernetesClient
 from sandbox.kubernetes.egress import EgressTunnel
@@ -56,6 +55,7 @@ from sandbox.kubernetes.spec import (
 )
 from sandbox.kubernetes.stream import PodStream
 from sandbox.network.service import EgressService
+from sandbox.pool.engine_pool import EnginePool
 from sandbox.settings import parse_oom_kills
 from sandbox.users import account_files
 from sandbox.wire.client import StreamSandbox

@@ -10,7 +10,7 @@ from typing import Any
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
 from sandbox.inside.environment import HOME
 from sandbox.kubernetes.options import KubernetesSettings
-from sandbox.network.rules import SOCKET_FOLDER
+from sandbox.rules import SOCKET_FOLDER
 from sandbox.settings import MAX_DESCRIPTORS
 from sandbox.wire.connection import INSIDE, SERVER_COMMAND
 

@@ -14,6 +14,7 @@ from typing import Self
 import h11
 
 from catalogue import _
+from sandbox.base import StreamPair
 
 MAX_HEAD_BYTES = 16 << 10  # of a request or a response
 HEAD_SECONDS = 30.0
@@ -27,9 +28,6 @@ HOP_BY_HOP_HEADERS = frozenset((
     b"trailer", b"upgrade",
 ))  # fmt: skip
 FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding"})
-
-StreamPair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-"""A connection."""
 
 Headers = list[tuple[bytes, bytes]]
 """Headers."""

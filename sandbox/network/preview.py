@@ -24,9 +24,9 @@ from urllib.parse import urlsplit
 import h11
 
 from catalogue import N_, preferred_language, use_language
-from sandbox.base import SandboxError, SandboxUnavailable
+from sandbox.base import SandboxError, SandboxUnavailable, StreamPair
 from sandbox.network.headers import LinkSite, request_headers, response_headers
-from sandbox.network.http import PEER_ERRORS, BadRequest, HttpPeer, StreamPair, carry_exchange, header_value
+from sandbox.network.http import PEER_ERRORS, BadRequest, HttpPeer, carry_exchange, header_value
 
 log = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 import h11
 
+from sandbox.base import StreamPair
 from sandbox.inside.relay import DIAL_ACCEPTED
 from sandbox.network.http import (
     CLOSE,
@@ -28,14 +29,14 @@ from sandbox.network.http import (
     ByteCounter,
     ExchangeFinished,
     HttpPeer,
-    StreamPair,
     carry_bytes,
     carry_exchange,
     forwarded_headers,
     run_both_ways,
 )
-from sandbox.network.requests import EgressRequest, ReportEgress, report_nothing
-from sandbox.network.rules import (
+from sandbox.network.tls import HANDSHAKE_TYPE, UNRECOGNIZED_NAME, NoServerName, parse_server_name, read_first_record
+from sandbox.requests import EgressRequest, ReportEgress, report_nothing
+from sandbox.rules import (
     EgressDenied,
     EgressPolicy,
     join_host_port,
@@ -44,7 +45,6 @@ from sandbox.network.rules import (
     shown_host,
     split_host_port,
 )
-from sandbox.network.tls import HANDSHAKE_TYPE, UNRECOGNIZED_NAME, NoServerName, parse_server_name, read_first_record
 
 log = logging.getLogger(__name__)
 

@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from catalogue import N_
-from sandbox.base import SandboxError, SandboxGone
+from sandbox.base import SandboxError, SandboxGone, StreamPair
 from sandbox.disk.removal import remove_tree
-from sandbox.network.http import StreamPair
 from sandbox.network.proxy import EgressProxy, Resolve, resolve_name
-from sandbox.network.requests import ReportEgress, report_nothing
-from sandbox.network.rules import CA_FILE, SOCKET_FOLDER, SOCKET_NAME, EgressPolicy, NetworkRules
+from sandbox.requests import ReportEgress, report_nothing
+from sandbox.rules import CA_FILE, SOCKET_FOLDER, SOCKET_NAME, EgressPolicy, NetworkRules
 from sandbox.wire.client import StreamSandbox
 
 DIAL_SECONDS = 15.0

@@ -11,7 +11,7 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.report import ProgressCallbacks
 from langgraph.checkpoint.memory import InMemorySaver
 
-from agent.checkpointer import LatestCheckpointer
+from agent.turn.checkpointer import LatestCheckpointer
 from tests.support.agent_database import SqliteDatabase
 
 LATEST_ONLY = "Only the latest checkpoint of a namespace is stored, so an older one is not found."

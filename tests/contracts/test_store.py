@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from agent.messages import Author, Kind, Message, Origin, Thread
+from bot.database.database import Database, Execute, StatementError, StorageError, savepoint
+from bot.database.dialect import EXTRA
+from bot.database.migrate import SCHEMA_FILE, migrate_database
+from bot.database.rows import insert_row
+from bot.database.states import OutboxState
+from bot.database.wake_ups import Written
 from bot.storage import conversations, inbox, jobs, outbox, transcripts
-from bot.storage.database import Database, Execute, StatementError, StorageError, savepoint
-from bot.storage.dialect import EXTRA
 from bot.storage.leases import release_lease
-from bot.storage.migrate import SCHEMA_FILE, migrate_database
 from bot.storage.outbox import Holder
-from bot.storage.rows import insert_row
-from bot.storage.states import OutboxState
-from bot.storage.wake_ups import Written
 from tests.support.postgres import database_of, need_postgres
 
 Make = Callable[[Path], AbstractAsyncContextManager[Database]]
@@ -37,7 +37,7 @@ def sqlite(folder: Path) -> AbstractAsyncContextManager[Database]:
 
 def postgresql(folder: Path) -> AbstractAsyncContextManager[Database]:
     need_postgres()
-    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+    from bot.database.postgres import DatabaseServer, PostgresDatabase
 
     return PostgresDatabase(DatabaseServer(database_of(folder)))
 

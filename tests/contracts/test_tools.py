@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from agent.context import ToolServices
-from agent.sections import AgentSettings
-from agent.tools import make_tools
-from agent.tools.tool import AgentTool
+from agent.core.context import ToolServices
+from agent.core.tool import AgentTool
+from agent.settings.sections import AgentSettings
+from agent.turn.tool_list import make_tools
 from agent.web.fetcher import WebFetcher
 from contracts.tool import ToolContract
 

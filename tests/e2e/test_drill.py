@@ -20,14 +20,14 @@ import yaml
 from agent.blocks import Final
 from bot.config.drill import DrillConfig
 from bot.config.loader import load_config
-from bot.current import Current
+from bot.database import audit
+from bot.database.migrate import migrate_database
 from bot.drill import report
 from bot.drill.order import DrillOrder
 from bot.drill.running import run_drill
 from bot.drill.times import DRILL_JOB, LOOK_JOB, DrillJobs, next_drill
-from bot.storage import audit
+from bot.rights.current import Current
 from bot.storage.jobs import BackgroundJob
-from bot.storage.migrate import migrate_database
 from tests.support.forked_services import ROOT
 from tests.support.rehearsed_database import rehearsed_database
 

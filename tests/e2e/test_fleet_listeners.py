@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.exit_codes import OK
-from bot.storage.replicas import LEASE_SECONDS
+from bot.base.exit_codes import OK
+from bot.database.replicas import LEASE_SECONDS
 from tests.fakes.model_script import without_directives
 from tests.fakes.server import until
 from tests.support.fleet import Fleet, Replica

@@ -199,7 +199,7 @@ async def test_without_metrics_the_path_is_unknown(start: Start) -> None:
 
 
 def test_the_service_does_not_load_the_library_of_metrics() -> None:
-    program = "import sys, bot.app, bot.engine, agent.factory; sys.exit('prometheus_client' in sys.modules)"
+    program = "import sys, bot.main.app, agent.turn.factory; sys.exit('prometheus_client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bot.service.data_dir import conversation_folder as folder_of
+from bot.base.data_dir import conversation_folder as folder_of
 from tests.e2e.conftest import Start
 from tests.e2e.test_docker import DOCKER, engine, results  # noqa: F401  a fixture
 from tests.fakes.model import FakeModel

@@ -158,7 +158,7 @@ async def test_an_error_that_ends_the_process_is_in_a_report_without_secrets(sta
         "from pathlib import Path\n"
         "from bot.config.schema import LogConfig\n"
         "from bot.service.crashes import reporting_crashes, latest_crash\n"
-        "from bot.service.log import set_up_logging\n"
+        "from bot.base.log import set_up_logging\n"
         "set_up_logging(LogConfig(), ['opensesame'])\n"
         "folder = Path(sys.argv[1])\n"
         "try:\n"

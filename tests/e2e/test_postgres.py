@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bot.cli.exit_codes import FAULT, OK, TAKEN
+from bot.base.exit_codes import FAULT, OK, TAKEN
 from tests.e2e.test_slack import DIRECT, InSlack
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
@@ -40,7 +40,7 @@ class OnPostgres(Service):
         super().__init__(folder, telegram, model, LISTEN | {"database": {"url": server.url.format("fawn")}})
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        from bot.storage.postgres_session import reading
+        from bot.database.postgres_session import reading
 
         with reading(self.server.url.format("fawn"), snapshot=False) as execute:
             return [tuple(row) for row in execute(sql, {})]

@@ -15,8 +15,8 @@ from pathlib import Path
 import aiohttp
 import yaml
 
-from bot.cli.exit_codes import TAKEN
-from bot.storage.migrate import migrate_database
+from bot.base.exit_codes import TAKEN
+from bot.database.migrate import migrate_database
 from tests.fakes.server import until
 from tests.support.forked_services import PYTHON, ROOT, Running, fork, program
 from tests.support.ports import free_port

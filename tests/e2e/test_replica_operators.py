@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bot.cli.exit_codes import OK
+from bot.base.exit_codes import OK
 from tests.e2e.test_api import add_key, client_of, finished_run, get, post, wait_for
 from tests.e2e.test_page import browser, make_link
 from tests.e2e.test_replicas import Replica, pair, server

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-from bot.cli.exit_codes import CONFIG, OK
+from bot.base.exit_codes import CONFIG, OK
 from tests.e2e.test_api import add_key, client_of, finished_run, post, wait_for
 from tests.e2e.test_replicas import Replica, pair, server
 from tests.fakes.model import FakeModel

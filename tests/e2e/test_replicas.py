@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from bot.cli.exit_codes import OK, TAKEN
-from bot.registration import LEASE_LOST
+from bot.base.exit_codes import OK, TAKEN
+from bot.main.registration import LEASE_LOST
 from tests.e2e.test_api import add_key, client_of, finished_run, get, post, wait_for
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
@@ -61,13 +61,13 @@ class Replica(Service):
         return (self.data / "host").read_text("ascii").strip()
 
     def change(self, sql: str, **values: Any) -> None:
-        from bot.storage.postgres_session import connect, execute_on
+        from bot.database.postgres_session import connect, execute_on
 
         with closing(connect(self.server.url.format("fawn"))) as connection:
             execute_on(connection, sql, values)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        from bot.storage.postgres_session import reading
+        from bot.database.postgres_session import reading
 
         with reading(self.server.url.format("fawn"), snapshot=False) as execute:
             return [tuple(row) for row in execute(sql, {})]

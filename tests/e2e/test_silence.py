@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from bot.admin.silence import REASONS
 from bot.config.loader import load_config
 from bot.journey.bot_turns import ONLY_BOTS
 from bot.journey.ignored import (
@@ -17,6 +16,7 @@ from bot.journey.ignored import (
     SEEN_BEFORE,
     WAITS_FOR_PAIRING,
 )
+from bot.status.silence import REASONS
 from tests.e2e.conftest import Start
 from tests.e2e.test_slack import InSlack
 from tests.fakes.model import FakeModel

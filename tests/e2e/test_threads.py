@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bot.database.database import Database
 from bot.journey.questions import close_open_questions
-from bot.storage.database import Database
 from tests.fakes.server import until
 from tests.support.service_process import ask
 from tests.support.thread_talk import ThreadTalk, calls, delegate, question, tool

@@ -269,7 +269,7 @@ async def test_without_traces_nobody_is_told_of_one(telegram: FakeTelegram, mode
 
 
 def test_the_service_does_not_load_the_exporter() -> None:
-    program = "import sys, bot.app, bot.engine, agent.factory; sys.exit('bot.telemetry.traces' in sys.modules)"
+    program = "import sys, bot.main.app, agent.turn.factory; sys.exit('bot.telemetry.traces' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT).returncode == 0
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bot.config.loader import load_config
-from bot.storage import migrate
+from bot.database import migrate
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support import released_data
@@ -82,7 +82,7 @@ def version_after(folder: Path) -> tuple[Path, str]:
     for name in ("agent", "bot", "catalogue", "channels", "fawn", "sandbox", "skills"):
         shutil.copytree(ROOT / name, new / name, ignore=shutil.ignore_patterns("__pycache__", "public"))
     after, head = "9999", migrate.head_revision()
-    (new / "bot" / "storage" / "migrations" / "versions" / f"{after}_later.py").write_text(
+    (new / "bot" / "database" / "migrations" / "versions" / f"{after}_later.py").write_text(
         f'''"""later: a table"""\n\nimport sqlalchemy as sa\nfrom alembic import op\n\nrevision = "{after}"\n'''
         f'''down_revision = "{head}"\n\n\ndef upgrade() -> None:\n'''
         """    op.create_table("later", sa.Column("name", sa.Text(), primary_key=True))\n"""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
+from bot.database.database import Database
 from bot.storage import people
-from bot.storage.database import Database
 from tests.e2e.test_skills import RUN, skill_text
 from tests.fakes.model_script import without_directives
 from tests.fakes.server import until

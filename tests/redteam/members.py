@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bot.features import gather_commands
+from bot.main.features import gather_commands
 from tests.fakes.server import until
 from tests.redteam import texts
 from tests.redteam.calls import Turn, setup_turn

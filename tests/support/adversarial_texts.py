@@ -15,14 +15,16 @@ from collections.abc import AsyncIterator, Callable
 import httpx2
 from langchain_core.messages import HumanMessage, ToolMessage
 
-from agent import event_mapper, exact_values, text_cleaning, title, user_message
+from agent import exact_values, text_cleaning
 from agent.blocks import Final
+from agent.core import event_mapper, user_message
 from agent.demo import model
 from agent.messages import Author, Message, Origin, Quote, Thread
 from agent.models import openai_events
 from agent.policies import loop_detection
+from agent.turn import title
 from agent.user_input import UploadedFile, UserInput
-from bot.service.log import Redactor
+from bot.base.log import Redactor
 from channels import base
 from channels.discord import events as discord
 from channels.discord import markdown as discord_markdown

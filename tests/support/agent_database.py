@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
-from agent.context import Execute, T
+from agent.core.context import Execute, T
 
 
 class SqliteDatabase:
@@ -35,7 +35,7 @@ class SqliteDatabase:
         self._connection.execute("PRAGMA synchronous=FULL")
 
     async def run(self, work: Callable[[Execute], T], *, durable: bool = True) -> T:
-        """See `agent.context.TransactionRunner.run`."""
+        """See `agent.core.context.TransactionRunner.run`."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
 
     def _run(self, work: Callable[[Execute], T]) -> T:

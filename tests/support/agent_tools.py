@@ -10,7 +10,7 @@ from langchain_core.tools import BaseTool, ToolException
 from langgraph.prebuilt import ToolRuntime
 from langgraph.types import interrupt
 
-from agent.tools.tool import AgentTool, ToolTraits
+from agent.core.tool import AgentTool, ToolTraits
 from sandbox.base import SandboxFileError
 
 Runtime = ToolRuntime[Any, Any]  # the context is a TurnContext; pydantic would try to validate its protocols

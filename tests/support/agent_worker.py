@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 from agent.blocks import View
-from agent.context import Turn
-from agent.factory import build_agent
-from agent.models.settings import ModelSettings
-from agent.sections import AgentSettings
-from agent.turn import Agent
+from agent.core.context import Turn
+from agent.settings.models import ModelSettings
+from agent.settings.sections import AgentSettings
+from agent.turn.factory import build_agent
+from agent.turn.turn import Agent
 from tests.support.agent_database import SqliteDatabase
 from tests.support.agent_tools import TOOLS
 from tests.support.current_config import SERVICES

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.models.settings import AgentConfigError
+from agent.settings.models import AgentConfigError
 from bot.config.loader import ConfigError, load_config
 from bot.config.schema import Config
 from bot.service.agent_builder import try_agent

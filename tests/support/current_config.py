@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from agent.context import ToolServices
-from agent.sections import AgentSettings, ContextConfig, ModelRoles, PromptConfig
+from agent.core.context import ToolServices
+from agent.settings.sections import AgentSettings, ContextConfig, ModelRoles, PromptConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config, ServiceLimits
-from bot.current import Current
 from bot.rights.access import AccessPolicy
+from bot.rights.current import Current
 
 OPEN_ACCESS = AccessPolicy(dict.fromkeys(("slack", "telegram", "wall"), AccessConfig(open=True)))
 SERVICES = ToolServices(runs_commands=True)

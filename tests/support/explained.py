@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bot.storage.dialect import EXTRA
+from bot.database.dialect import EXTRA
 from tests.support.postgres import ENGINE, new_database
 
 EXPLAINS = os.environ.get("FAWN_TEST_EXPLAIN") == "1" and ENGINE == "sqlite"
@@ -23,13 +23,13 @@ _seen: set[str] = set()
 
 
 class OnlySQLite(AssertionError):
-    """PostgreSQL refuses this statement, which SQLite has run: `bot/storage/dialect.py` spells what differs."""
+    """PostgreSQL refuses this statement, which SQLite has run: `bot/database/dialect.py` spells what differs."""
 
 
 @functools.cache
 def begin_to_explain() -> Any:
     """Start the server, which ends with the thread that starts it, and return a connection."""
-    from bot.storage.postgres_session import connect
+    from bot.database.postgres_session import connect
 
     return connect(new_database(f"explained{os.getpid()}"))
 
@@ -39,8 +39,8 @@ def explain(sql: str, values: Mapping[str, Any]) -> None:
     if sql in _seen or sql.lstrip().startswith(PARTS) or sys._getframe(2).f_code.co_filename.startswith(TESTS):
         return
     _seen.add(sql)
-    from bot.storage.database import StatementError, StorageError
-    from bot.storage.postgres_session import execute_on
+    from bot.database.database import StatementError, StorageError
+    from bot.database.postgres_session import execute_on
 
     connection = begin_to_explain()
     connection.execute("BEGIN")

@@ -10,12 +10,12 @@ from typing import Any
 
 from agent.memory.extraction import Fact, Statement
 from agent.memory.visibility import MemoryKind, MemoryScope
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
+from bot.database.migrate import create_schema
 from bot.memory.facts import NewFact, store_fact
-from bot.storage import audit
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Database, Execute
 from bot.storage.memory_search import search_memories
-from bot.storage.migrate import create_schema
 from tests.unit.agent.test_memory import JANE, PLACES
 
 DIRECT = PLACES["Jane's direct chat"]

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bot.storage.database import Execute, StorageError
+from bot.database.database import Execute, StorageError
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.support.all_platforms import AllPlatforms
@@ -122,7 +122,7 @@ class Fleet(AllPlatforms):
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Read from the database, on one connection: who talks asks often. Raises StorageError while it is away."""
-        from bot.storage.postgres_session import reading
+        from bot.database.postgres_session import reading
 
         try:
             if self._execute is None:

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from bot.registration import LEASE_LOST
-from bot.storage.database import StorageError
+from bot.database.database import StorageError
+from bot.main.registration import LEASE_LOST
 from bot.storage.runs import SUSPICIOUS_INTERRUPTIONS
 from tests.support.fleet import Fleet, Replica
 from tests.support.kills import MARKED, PROGRESS, Figures, KillRun, Plan

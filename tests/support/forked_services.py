@@ -325,7 +325,7 @@ def own_modules() -> Iterator[str]:
 
 def make_schemas() -> None:
     """Make the schemas of the tools that are always the same, which a service does in its first turn."""
-    from agent.tools.tool import AgentTool
+    from agent.core.tool import AgentTool
 
     for name in [name for name in sys.modules if name.startswith("agent.")]:
         for value in vars(sys.modules[name]).values():

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from agent.messages import Message
-from bot.journey.claimed_run import ClaimedRun
-from bot.storage.database import Execute
+from bot.database.database import Execute
+from bot.rights.claimed_run import ClaimedRun
 
 
 class IdleTurns:

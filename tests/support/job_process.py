@@ -10,9 +10,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-from bot.service.jobs import Effect, JobWorker
+from bot.base.jobs import Effect, JobWorker
+from bot.database.database import Database
 from bot.storage.conversations import set_title
-from bot.storage.database import Database
 from bot.storage.jobs import BackgroundJob, release_stale_jobs
 from tests.fakes.server import until
 

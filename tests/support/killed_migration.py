@@ -23,8 +23,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from agent.checkpointer import CREATE_TABLES_SQL
-from bot.storage import migrate
+from agent.turn.checkpointer import CREATE_TABLES_SQL
+from bot.database import migrate
 from tests.support.costs import THOROUGH
 
 STEPS = {"execute", "commit", "backup", "replace", "mkdir", "rmdir", "unlink", "fsync"}

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bot.storage.database import StorageError
+from bot.database.database import StorageError
 from tests.support.all_platforms import AllPlatforms
 from tests.support.postgres import shared_server, sql_on_server
 from tests.support.service_process import ask, bash

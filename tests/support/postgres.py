@@ -127,7 +127,7 @@ def _server() -> PostgresServer:
     """Return the server that the tests of this process share, which ends with it. It has a template."""
     import psycopg
 
-    from bot.storage.postgres_schema import render_schema
+    from bot.database.postgres_schema import render_schema
 
     server = PostgresServer()
     atexit.register(server.remove)

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 from types import MappingProxyType
 from typing import Any
 
-from bot.storage import replicas
-from bot.storage.database import Database, Execute
-from bot.storage.replicas import ALONE, LEASE_SECONDS, ReplicaRow
+from bot.database import replicas
+from bot.database.database import Database, Execute
+from bot.database.replicas import ALONE, LEASE_SECONDS, ReplicaRow
 
 ENDED = "UPDATE replicas SET until=until-:seconds WHERE id=:id"
 
@@ -19,13 +19,13 @@ class Session:
     """A transaction of another process, on this thread or on one beside it."""
 
     def __init__(self, url: str) -> None:
-        from bot.storage.postgres_session import connect
+        from bot.database.postgres_session import connect
 
         self._connection = connect(url)
         self._connection.execute("BEGIN")
 
     def execute(self, sql: str, values: Mapping[str, Any] = MappingProxyType({})) -> Sequence[Any]:
-        from bot.storage.postgres_session import execute_on
+        from bot.database.postgres_session import execute_on
 
         return execute_on(self._connection, sql, values)
 
@@ -77,7 +77,7 @@ def beside(url: str, first: Callable[[Execute], Any], second: Callable[[Execute]
 
 def opened(url: str, **options: Any) -> Database:
     """Return the database of a process that shares it, to be entered."""
-    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+    from bot.database.postgres import DatabaseServer, PostgresDatabase
 
     return PostgresDatabase(DatabaseServer(url, **({"shared": True} | options)))
 

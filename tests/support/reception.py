@@ -7,16 +7,16 @@ from typing import Any
 
 from agent.parsing.child import ParserProcess
 from bot.commands.call import CommandService
+from bot.commands.feature import Feature, Parts, Service
 from bot.commands.reception import FeatureReception
 from bot.commands.runner import CommandRunner
-from bot.current import Current
-from bot.feature import Feature, Parts, Service
-from bot.features import FEATURES, gather_commands, gather_meetings, gather_personal, gather_presses, gather_waits
+from bot.database.database import Database
 from bot.journey.inbox import Inbox, Turns
 from bot.journey.turn_runner import TurnRunner
+from bot.main.features import FEATURES, gather_commands, gather_meetings, gather_personal, gather_presses, gather_waits
+from bot.rights.current import Current
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.reservations import Budgets
-from bot.storage.database import Database
 from channels.base import Health
 
 

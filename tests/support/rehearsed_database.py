@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bot.storage.database import Database, Execute
+from bot.database.database import Database, Execute
 from tests.support.explained import EXPLAINS, OnlySQLite, begin_to_explain, explain
 from tests.support.postgres import ENGINE, database_of, files_of
 
@@ -47,7 +47,7 @@ def rehearsed_database(path: Path) -> Database:
         begin_to_explain()
     if ENGINE != "postgresql":
         return RehearsedDatabase(path)
-    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+    from bot.database.postgres import DatabaseServer, PostgresDatabase
 
     made = PostgresDatabase(DatabaseServer(database_of(path)))
     made._path = path  # for `stored_rows`
@@ -62,7 +62,7 @@ def stored_rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
     if ENGINE != "postgresql":
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return connection.execute(sql).fetchall()
-    from bot.storage.postgres_session import reading
+    from bot.database.postgres_session import reading
 
     with reading(database_of(path), snapshot=False) as execute:
         return [tuple(row) for row in execute(sql.replace(BODY_TEXT, "convert_from(body, 'UTF8')"), {})]
@@ -74,7 +74,7 @@ def change_rows(path: Path, sql: str, values: Mapping[str, Any]) -> None:
         with closing(sqlite3.connect(path, timeout=30)) as database, database:
             database.execute(sql, values)
         return
-    from bot.storage.postgres_session import connect, execute_on
+    from bot.database.postgres_session import connect, execute_on
 
     with closing(connect(database_of(path))) as connection:
         execute_on(connection, sql, values)

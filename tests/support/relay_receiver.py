@@ -9,12 +9,12 @@ import asyncio
 import sys
 from pathlib import Path
 
+from bot.commands.feature import Door
 from bot.config.loader import load_config
-from bot.current import Current
-from bot.feature import Door
+from bot.database.database import Database
 from bot.hooks.endpoint import HookEndpoint
 from bot.hooks.relayed import RelayedHooks
-from bot.storage.database import Database
+from bot.rights.current import Current
 
 
 async def main(file: Path) -> None:

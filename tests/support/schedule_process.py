@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from bot.config.schema import AccessConfig
+from bot.database.database import Database
 from bot.rights.access import AccessPolicy
 from bot.schedules.firing import fire_due
-from bot.storage.database import Database
 
 
 async def main(folder: Path, begin: float, steps: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from agent.messages import Thread
-from bot.service.schedule_timing import next_time
+from bot.base.schedule_timing import next_time
+from bot.database.database import Execute
 from bot.storage import schedules
-from bot.storage.database import Execute
 from bot.storage.schedules import ScheduleRow
 
 HOME = Thread("telegram", "bot", "7")

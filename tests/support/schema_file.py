@@ -1,4 +1,4 @@
-"""`python -m tests.support.schema_file`: write `bot/storage/schema.sql` from the migrations (`make schema`)."""
+"""`python -m tests.support.schema_file`: write `bot/database/schema.sql` from the migrations (`make schema`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from bot.storage import migrate
+from bot.database import migrate
 
 STATEMENTS = """SELECT tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name<>'sqlite_sequence'
     AND name NOT IN (SELECT name FROM pragma_table_list WHERE type='shadow')  -- a full-text index makes them itself

@@ -13,7 +13,7 @@ from typing import Any, Self
 import yaml
 
 from agent.messages import Thread
-from bot.service.data_dir import conversation_folder
+from bot.base.data_dir import conversation_folder
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import TOKEN, FakeTelegram

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.context import Execute, LedgerEntry, TurnContext
+from agent.core.context import Execute, LedgerEntry, TurnContext
 from agent.messages import Author, Message, Origin, Thread
 from agent.user_input import UploadedFile, UserInput
 from sandbox.base import ROOT, CommandResult, Entry, Match, Sandbox, SandboxFileError, ShellCommand

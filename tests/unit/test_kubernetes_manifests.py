@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from bot.app import DELIVERY_SECONDS
 from bot.config.loader import load_config
-from bot.storage.replicas import LEASE_SECONDS
+from bot.database.replicas import LEASE_SECONDS
+from bot.main.app import DELIVERY_SECONDS
 from sandbox.kubernetes.provider import CLAIM_RIGHT, READY_RIGHT, RIGHTS
 from sandbox.kubernetes.spec import APP, NAME_LABEL
 from tests.fakes.kube_rules import (

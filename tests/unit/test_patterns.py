@@ -21,7 +21,7 @@ ACCEPTED = {  # the place of a pattern that is slow, or made at run time, and wh
     "bot/cli/parser.py:_pattern": "made of our own sentences, reads the command line of the operator",
     "bot/config/texts.py:_check_entries": "names of variables and headers, fixed by the code; reads the configuration",
     "bot/config/texts.py:_check_shape": "shapes of settings, fixed by the code; reads the configuration",
-    "bot/service/log.py:hide": "secrets, escaped: alternatives without repetition",
+    "bot/base/log.py:hide": "secrets, escaped: alternatives without repetition",
     "channels/shared/ids.py:is_person": "forms of ids, fixed by the channels; reads one word",
     "channels/shared/ids.py:is_place": "forms of ids, fixed by the channels; reads one word",
     "channels/discord/events.py:_text_without_mention": "ids, without repetition",

@@ -46,7 +46,13 @@ def test_one_process_of_a_run_starts_a_server_for_all_which_ends_with_it() -> No
 
 def test_the_fork_server_loads_the_whole_program() -> None:
     names = {*own_modules()}
-    assert {"bot.__main__", "bot.app", "agent.factory", "sandbox.docker.provider", "channels.telegram.channel"} <= names
+    assert {
+        "bot.__main__",
+        "bot.main.app",
+        "agent.turn.factory",
+        "sandbox.docker.provider",
+        "channels.telegram.channel",
+    } <= names
 
 
 def test_a_module_waits_for_its_first_public_name() -> None:

@@ -17,24 +17,24 @@ import orjson
 from aiohttp import web
 
 from agent.messages import Thread
-from bot.api.caller import Caller, find_caller
-from bot.api.event_hub import EventHub, Subscription
-from bot.api.event_json import Json, RunPosition
-from bot.api.event_streams import RunEvents
 from bot.api.langgraph import shapes
 from bot.api.langgraph.inputs import begin_run
 from bot.api.langgraph.shapes import GRAPH, assistant, parse_run_id, run_id
 from bot.api.langgraph.streams import MODES, LangGraphStream
-from bot.api.paths import THREAD_ID, path_thread
-from bot.api.posting import make_stop
-from bot.api.read_models import not_found, own_conversation
+from bot.api.shared.caller import Caller, find_caller
+from bot.api.shared.event_hub import EventHub, Subscription
+from bot.api.shared.event_json import Json, RunPosition
+from bot.api.shared.event_streams import RunEvents
+from bot.api.shared.paths import THREAD_ID, path_thread
+from bot.api.shared.posting import make_stop
+from bot.api.shared.read_models import not_found, own_conversation
+from bot.commands.feature import Door
 from bot.config.team import Right
-from bot.feature import Door
+from bot.database.database import Execute
 from bot.http.event_stream import EventStream, last_event_id
 from bot.http.route import HttpProblem, Route, dump_json, json_response, read_json
 from bot.storage import conversations, inbox, runs, web_threads
 from bot.storage.api_keys import READ, THREADS
-from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 
 BODY_BYTES = 1 << 20

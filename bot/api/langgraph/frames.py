@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from bot.api.event_json import Json
 from bot.api.langgraph.shapes import GRAPH, NODE
-from bot.api.run_reader import RunEvent
+from bot.api.shared.event_json import Json
+from bot.api.shared.run_reader import RunEvent
 
 SLOTS = 2048  # numbers of one millisecond: with them, a number of a frame is exact in JavaScript until the year 2109
 PER_BLOCK = 8  # numbers of one block of a feed

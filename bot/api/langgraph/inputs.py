@@ -8,17 +8,17 @@ from typing import Any
 from uuid import uuid4
 
 from agent.messages import Kind, Thread
-from bot.api.caller import Caller
-from bot.api.event_json import Json
 from bot.api.langgraph import shapes
 from bot.api.langgraph.message_keys import MESSAGE_ID, make_key
 from bot.api.langgraph.shapes import GRAPH
-from bot.api.posting import make_message, make_stop, take
-from bot.api.read_models import not_found
-from bot.feature import Door
+from bot.api.shared.caller import Caller
+from bot.api.shared.event_json import Json
+from bot.api.shared.posting import make_message, make_stop, take
+from bot.api.shared.read_models import not_found
+from bot.commands.feature import Door
+from bot.database.database import Execute
 from bot.http.route import HttpProblem
 from bot.storage import conversations, inbox, questions, web_threads
-from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.questions import QuestionRow
 

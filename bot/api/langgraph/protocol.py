@@ -13,19 +13,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agent.messages import Thread
-from bot.api.caller import Caller
-from bot.api.event_hub import EventHub, Subscription
-from bot.api.event_json import Json
 from bot.api.langgraph import shapes
 from bot.api.langgraph.endpoints import BODY_BYTES, caller_of, read_object
 from bot.api.langgraph.frames import number_at
 from bot.api.langgraph.inputs import begin_run
 from bot.api.langgraph.shapes import NODE, run_id
 from bot.api.langgraph.thread_stream import Filter, ThreadStream, ToldEnds
-from bot.api.paths import path_thread
-from bot.api.recent_runs import RecentRuns
+from bot.api.shared.caller import Caller
+from bot.api.shared.event_hub import EventHub, Subscription
+from bot.api.shared.event_json import Json
+from bot.api.shared.paths import path_thread
+from bot.api.shared.recent_runs import RecentRuns
+from bot.commands.feature import Door
 from bot.config.team import Right
-from bot.feature import Door
 from bot.http.event_stream import EventStream
 from bot.http.route import HttpProblem, Route, json_response
 from bot.storage import questions

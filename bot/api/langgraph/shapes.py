@@ -16,15 +16,15 @@ import orjson
 
 from agent.messages import Thread
 from agent.stored_json import Damaged
-from bot.api.event_json import Json, spell
 from bot.api.langgraph.message_keys import message_id
+from bot.api.shared.event_json import Json, spell
+from bot.database.database import Execute
+from bot.database.states import EntryKind, InboxState, QuestionKind, RunState
 from bot.http.route import HttpProblem
 from bot.storage import conversations, inbox, questions, runs, transcripts, web_threads
-from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.questions import QuestionRow
 from bot.storage.runs import RunRow
-from bot.storage.states import EntryKind, InboxState, QuestionKind, RunState
 from bot.storage.transcripts import StoredEntry
 
 GRAPH = "fawn"

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from agent.memory.visibility import Memory
 from agent.messages import Thread
-from bot.api.caller import Caller
-from bot.api.event_json import Json
 from bot.api.langgraph.endpoints import BAD_BODY, MOST, PAGE, caller_of, count_of, read_object
 from bot.api.langgraph.shapes import iso
 from bot.api.own.memories import find_memory, memories_of
-from bot.api.posting import run_command
-from bot.api.read_models import not_found
-from bot.feature import Door
+from bot.api.shared.caller import Caller
+from bot.api.shared.event_json import Json
+from bot.api.shared.posting import run_command
+from bot.api.shared.read_models import not_found
+from bot.commands.feature import Door
+from bot.database.database import Execute
+from bot.database.rows import parse_row_id
 from bot.http.route import HttpProblem, Route, json_response
 from bot.storage.api_keys import READ, THREADS
-from bot.storage.database import Execute
-from bot.storage.rows import parse_row_id
 
 if TYPE_CHECKING:
     from aiohttp import web

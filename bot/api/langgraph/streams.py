@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from agent.messages import Thread
-from bot.api.event_json import Json
 from bot.api.langgraph.shapes import NODE, STATUSES, ai, run_id, values
-from bot.feature import Door
+from bot.api.shared.event_json import Json
+from bot.commands.feature import Door
 from bot.http.event_stream import EventStream
 
 MESSAGES = ("messages-tuple", "messages")  # asked for under the first name, sent under the second

@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bot.api.caller import Caller, find_caller
 from bot.api.operate.answers import ChangedSchedule, ChangedTask
-from bot.api.paths import path_number
-from bot.api.read_models import not_found
+from bot.api.shared.caller import Caller, find_caller
+from bot.api.shared.paths import path_number
+from bot.api.shared.read_models import not_found
+from bot.base.times import TimingError
 from bot.commands import schedule_changes
 from bot.commands.background import cancel_task
-from bot.feature import Door
+from bot.commands.feature import Door
+from bot.database.database import Execute
+from bot.database.states import ScheduleState
+from bot.database.web_people import WEB
 from bot.http.route import HttpProblem, Route, json_response
 from bot.http.spec import Spec
 from bot.rights import deeds
 from bot.service.schedule_changes import record_change
-from bot.service.times import TimingError
 from bot.storage import schedules, tasks
 from bot.storage.api_keys import OPERATE
-from bot.storage.database import Execute
 from bot.storage.schedules import ScheduleRow
-from bot.storage.states import ScheduleState
-from bot.storage.web_people import WEB
 
 if TYPE_CHECKING:
     from aiohttp import web

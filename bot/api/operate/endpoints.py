@@ -11,10 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from agent.messages import Author, Kind, Message, Origin, Thread
-from bot.admin.live_view import describe_turn
-from bot.api.bodies import text_field
-from bot.api.caller import Caller, find_caller
-from bot.api.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
 from bot.api.operate import answers, reading
 from bot.api.operate.answers import (
     AnswerBody,
@@ -35,10 +31,19 @@ from bot.api.operate.answers import (
     WaitingAnswer,
     WaitingList,
 )
-from bot.api.paths import path_number
-from bot.api.read_models import not_found
+from bot.api.shared.bodies import text_field
+from bot.api.shared.caller import Caller, find_caller
+from bot.api.shared.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
+from bot.api.shared.paths import path_number
+from bot.api.shared.read_models import not_found
+from bot.commands.feature import Door
 from bot.commands.waits import PREFIX, Waiting
-from bot.feature import Door
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.audit_check import ChainReport, verify_chain
+from bot.database.database import Execute
+from bot.database.states import RunState
+from bot.database.web_people import WEB
 from bot.http.route import HttpProblem, Route, json_response, read_json, read_response
 from bot.http.spec import Query, Spec
 from bot.rights import deeds
@@ -47,13 +52,9 @@ from bot.rights.deeds import Deed
 from bot.service import dead_letters
 from bot.service.audit_upkeep import pruning_rules
 from bot.service.store import read_store
-from bot.storage import audit, conversations, runs
+from bot.status.live_view import describe_turn
+from bot.storage import conversations, runs
 from bot.storage.api_keys import OPERATE
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.audit_check import ChainReport, verify_chain
-from bot.storage.database import Execute
-from bot.storage.states import RunState
-from bot.storage.web_people import WEB
 from catalogue import _, use_language
 from channels.base import Receipt
 from channels.shared.texts import language_of

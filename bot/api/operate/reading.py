@@ -8,9 +8,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from agent.messages import Thread
-from bot.admin.live_view import describe_elsewhere, turns_in_progress
-from bot.api.caller import Caller
-from bot.api.cursors import PAGE, make_cursor
 from bot.api.operate.answers import (
     AuditAnswer,
     AuditList,
@@ -30,20 +27,24 @@ from bot.api.operate.answers import (
     UsageAnswer,
     UsageList,
 )
-from bot.feature import Door
+from bot.api.shared.caller import Caller
+from bot.api.shared.cursors import PAGE, make_cursor
+from bot.base.usage_days import by_day
+from bot.commands.feature import Door
+from bot.database import audit
+from bot.database.database import Database, Execute
+from bot.database.web_people import true_person
 from bot.journey.running_turn import RunningTurn
 from bot.rights.audit_reading import aliases_of, newest_events, readable_places
 from bot.rights.known_people import name_of
-from bot.service.usage_days import by_day
-from bot.storage import audit, conversations, dead_letters, feedback, schedules, tasks, usage
+from bot.status.live_view import describe_elsewhere, turns_in_progress
+from bot.storage import conversations, dead_letters, feedback, schedules, tasks, usage
 from bot.storage.conversations import WaitingRow
-from bot.storage.database import Database, Execute
 from bot.storage.feedback import FEEDBACK_DAYS
 from bot.storage.schedules import ScheduleRow
 from bot.storage.tasks import TaskRow
 from bot.storage.turns_elsewhere import TurnElsewhere
 from bot.storage.usage import Spending
-from bot.storage.web_people import true_person
 
 DAY_SECONDS = 86400.0
 

@@ -13,8 +13,6 @@ from agent.memory.visibility import Memory
 from agent.messages import Thread
 from agent.models.presets import effort_names
 from agent.skills.library import SkillSet
-from bot.api.caller import NO_ACCESS, Caller, find_caller
-from bot.api.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
 from bot.api.operate.answers import UsageList
 from bot.api.operate.endpoints import BAD_BY, DAYS, read_days
 from bot.api.operate.reading import read_usage, schedule_answer, task_answer
@@ -32,21 +30,23 @@ from bot.api.own.answers import (
     TaskChange,
 )
 from bot.api.own.memories import accounts_of, find_memory, memories_of
-from bot.api.paths import path_number
-from bot.api.posting import make_command, offer, run_command
-from bot.api.read_models import not_found
+from bot.api.shared.caller import NO_ACCESS, Caller, find_caller
+from bot.api.shared.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
+from bot.api.shared.paths import path_number
+from bot.api.shared.posting import make_command, offer, run_command
+from bot.api.shared.read_models import not_found
+from bot.commands.feature import Door
 from bot.config.team import RoleConfig
-from bot.feature import Door
+from bot.database.database import Execute
+from bot.database.states import ScheduleState
+from bot.database.web_people import WEB, payer_key
 from bot.http.route import HttpProblem, Route, json_response, read_response
 from bot.http.spec import Query, Spec
 from bot.rights.skill_choice import allowed_skills
 from bot.storage import people, schedules, tasks
 from bot.storage.api_keys import READ, THREADS
-from bot.storage.database import Execute
 from bot.storage.schedules import ScheduleRow
-from bot.storage.states import ScheduleState
 from bot.storage.tasks import TaskRow
-from bot.storage.web_people import WEB, payer_key
 from catalogue import localized, use_language
 from channels.shared.texts import language_of
 

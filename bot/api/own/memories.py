@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from agent.memory.visibility import Memory, Place
-from bot.api.caller import Caller
+from bot.api.shared.caller import Caller
+from bot.database.database import Execute
+from bot.database.web_people import WEB, true_person
 from bot.storage import memory
-from bot.storage.database import Execute
-from bot.storage.web_people import WEB, true_person
 
 MAX_MEMORIES = 10_000
 

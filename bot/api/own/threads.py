@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from agent.messages import Kind, Thread
-from bot.api.bodies import checked_text, text_field
-from bot.api.caller import Caller, find_caller
-from bot.api.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
 from bot.api.own.answers import FoundEntry, FoundList, NewThread, Retried, ThreadAnswer, ThreadTitle
-from bot.api.paths import BAD_THREAD, THREAD_ID, path_number, path_thread
-from bot.api.posting import make_message, offer
-from bot.api.read_models import find_thread, read_run
+from bot.api.shared.bodies import checked_text, text_field
+from bot.api.shared.caller import Caller, find_caller
+from bot.api.shared.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
+from bot.api.shared.paths import BAD_THREAD, THREAD_ID, path_number, path_thread
+from bot.api.shared.posting import make_message, offer
+from bot.api.shared.read_models import find_thread, read_run
+from bot.commands.feature import Door
 from bot.config.team import Right
-from bot.feature import Door
+from bot.database.database import Execute
+from bot.database.states import RunState
 from bot.http.route import HttpProblem, Route, json_response, read_json, read_response
 from bot.http.spec import Query, Spec
 from bot.storage import conversations, runs, transcripts, web_threads
 from bot.storage.api_keys import READ, THREADS
-from bot.storage.database import Execute
 from bot.storage.runs import RunRow
-from bot.storage.states import RunState
 
 if TYPE_CHECKING:
     from aiohttp import web

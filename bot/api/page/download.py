@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from aiohttp import web
 
-from bot.admin.transcript_format import render_entry
-from bot.api.caller import Caller, find_caller
-from bot.api.file_endpoints import BoundedFile, attachment
-from bot.api.page.sessions import for_page
-from bot.api.paths import path_thread
-from bot.api.read_models import find_thread
-from bot.feature import Door
+from bot.api.shared.caller import Caller, find_caller
+from bot.api.shared.file_endpoints import BoundedFile, attachment
+from bot.api.shared.paths import path_thread
+from bot.api.shared.read_models import find_thread
+from bot.api.shared.sessions import for_page
+from bot.base.web_files import WebFiles, open_draft
+from bot.commands.feature import Door
+from bot.database.database import Execute
+from bot.database.states import EntryKind
 from bot.http.route import HttpProblem, Route
-from bot.service.web_files import WebFiles, open_draft
+from bot.status.transcript_format import render_entry
 from bot.storage import transcripts, web_files
 from bot.storage.api_keys import READ
-from bot.storage.database import Execute
-from bot.storage.states import EntryKind
 from bot.storage.transcripts import StoredEntry
 from sandbox.disk.file_threads import run_file_work
 

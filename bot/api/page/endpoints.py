@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.models.presets import effort_names
-from bot.api.caller import find_caller
 from bot.api.page.assets import Assets
-from bot.api.page.identity import signed_in_by_proxy
 from bot.api.page.operate import allowed_deeds
-from bot.api.page.sessions import (
+from bot.api.page.words import page_words
+from bot.api.shared.caller import find_caller
+from bot.api.shared.identity import signed_in_by_proxy
+from bot.api.shared.sessions import (
     SESSION_SECONDS,
     cookie_name,
     cookie_var,
@@ -23,12 +24,11 @@ from bot.api.page.sessions import (
     use_key,
     use_link,
 )
-from bot.api.page.words import page_words
+from bot.base.version import VERSION
+from bot.commands.feature import Door
 from bot.config.team import DEFAULT_AGENT, RoleConfig
-from bot.current import Current
-from bot.feature import Door
 from bot.http.route import HttpProblem, Route, json_response, read_json
-from bot.service.version import VERSION
+from bot.rights.current import Current
 from bot.storage.api_keys import READ
 from catalogue import current_language, default_language, preferred_language, use_language
 from channels.shared.texts import language_of

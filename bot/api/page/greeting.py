@@ -8,9 +8,9 @@ import shutil
 import sys
 from functools import partial
 
-from bot.api.page.sessions import link_address, make_link
+from bot.api.shared.sessions import link_address, make_link
+from bot.commands.feature import Door
 from bot.config.http import DemoHttpConfig
-from bot.feature import Door
 from bot.rights.access import LOCAL_CHANNEL
 from catalogue import N_, _
 from channels.console import ConsoleSettings, person_name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.api.page.sessions import for_page
+from bot.api.shared.sessions import for_page
 from bot.http.route import Route
 
 OPENED = frozenset(

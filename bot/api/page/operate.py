@@ -15,27 +15,27 @@ from zoneinfo import ZoneInfo
 
 from agent.skills.changes import describe_change
 from agent.skills.errors import SkillError
-from bot.admin.live_view import describe_turn, recent_log
-from bot.api.caller import Caller, find_caller
-from bot.api.cursors import MOST, PAGE
 from bot.api.operate import reading
 from bot.api.operate.answers import UsageAnswer
 from bot.api.operate.endpoints import list_waiting, list_waiting_answers, read_status
-from bot.api.page.sessions import for_page
 from bot.api.page.sign_ins import sign_in_json
-from bot.api.paths import path_number
-from bot.api.read_models import not_found
-from bot.feature import Door
+from bot.api.shared.caller import Caller, find_caller
+from bot.api.shared.cursors import MOST, PAGE
+from bot.api.shared.paths import path_number
+from bot.api.shared.read_models import not_found
+from bot.api.shared.sessions import for_page
+from bot.commands.feature import Door
+from bot.database.database import Execute
+from bot.database.rows import parse_row_id
 from bot.http.route import HttpProblem, Route, json_response, read_response
 from bot.rights import deeds
 from bot.rights.budget_texts import describe_budget
 from bot.rights.deeds import Deed
 from bot.service.store import read_store
+from bot.status.live_view import describe_turn, recent_log
 from bot.storage import budgets, person_roles, questions
 from bot.storage.api_keys import OPERATE
-from bot.storage.database import Execute
 from bot.storage.questions import OpenQuestion
-from bot.storage.rows import parse_row_id
 from catalogue import localized, use_language
 from channels.shared.texts import language_of
 from sandbox.disk.file_threads import run_file_work

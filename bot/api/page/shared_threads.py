@@ -16,24 +16,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from agent.messages import Thread
-from bot.admin.transcript_format import render_entry
-from bot.api.caller import Caller, find_caller
-from bot.api.cursors import PAGE, make_cursor, read_cursor
 from bot.api.page.download import MOST_BYTES, TOO_MUCH, archive_of, safe_name
-from bot.api.page.sessions import for_page
-from bot.api.read_models import not_found
-from bot.feature import Door
+from bot.api.shared.caller import Caller, find_caller
+from bot.api.shared.cursors import PAGE, make_cursor, read_cursor
+from bot.api.shared.read_models import not_found
+from bot.api.shared.sessions import for_page
+from bot.base.data_dir import conversation_folder
+from bot.base.web_files import WebFiles, open_draft
+from bot.commands.feature import Door
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.web_people import WEB
 from bot.http.route import Route, read_response
 from bot.rights import deeds
-from bot.service.data_dir import conversation_folder
-from bot.service.web_files import WebFiles, open_draft
-from bot.storage import audit, conversations, inbox, transcripts
+from bot.status.transcript_format import render_entry
+from bot.storage import conversations, inbox, transcripts
 from bot.storage.api_keys import OPERATE
-from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.conversations import ConversationRow
-from bot.storage.database import Execute
 from bot.storage.transcripts import StoredEntry
-from bot.storage.web_people import WEB
 from sandbox.base import SandboxFileError
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bot.admin.qr_code import code_path
-from bot.api.caller import Caller, find_caller
-from bot.api.page.sessions import for_page
-from bot.api.read_models import not_found
-from bot.feature import Door
+from bot.api.shared.caller import Caller, find_caller
+from bot.api.shared.read_models import not_found
+from bot.api.shared.sessions import for_page
+from bot.commands.feature import Door
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.rights import deeds
-from bot.storage import audit
+from bot.status.qr_code import code_path
 from bot.storage.api_keys import OPERATE
-from bot.storage.audit import AuditEvent, AuditKind
 from catalogue import use_language
 from channels.base import Channel, Health
 from channels.shared.code_sign_in import SignInChannel, as_sign_in

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from agent.messages import Kind, Message, Thread
-from bot.api import read_models
-from bot.api.caller import NO_ACCESS, Caller, find_caller
-from bot.api.page.sessions import for_page
 from bot.api.page.thread_view import LATEST, look_at, read_view
-from bot.api.paths import path_number, path_thread
-from bot.api.posting import make_message
-from bot.feature import Door
+from bot.api.shared import read_models
+from bot.api.shared.caller import NO_ACCESS, Caller, find_caller
+from bot.api.shared.paths import path_number, path_thread
+from bot.api.shared.posting import make_message
+from bot.api.shared.sessions import for_page
+from bot.commands.feature import Door
+from bot.database.database import Execute
+from bot.database.rows import parse_row_id
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.journey.fed_run import FedRun
 from bot.storage import sent_messages, transcripts
 from bot.storage.api_keys import READ, THREADS
-from bot.storage.database import Execute
-from bot.storage.rows import parse_row_id
 from channels.base import Receipt
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from bot.api.read_models import Json
+    from bot.api.shared.read_models import Json
 
 FOUND = 50
 MAX_TITLE_CHARS = 120

@@ -14,16 +14,16 @@ from typing import Any
 from agent.blocks import NOTED_STEP, THINKING_STEP, Final, Step, View, spell_commands
 from agent.messages import Kind, Thread
 from agent.stored_json import Damaged
-from bot.api.caller import Caller
-from bot.api.event_json import block_event
-from bot.api.read_models import entry_json, not_found, sent_file
-from bot.current import Current
+from bot.api.shared.caller import Caller
+from bot.api.shared.event_json import block_event
+from bot.api.shared.read_models import entry_json, not_found, sent_file
+from bot.database.database import Execute
+from bot.database.states import EntryKind, InboxState
 from bot.journey.fed_run import FedRun, recall
+from bot.rights.current import Current
 from bot.storage import conversations, feedback, inbox, outbox, questions, runs, transcripts
-from bot.storage.database import Execute
 from bot.storage.inbox import InboxRow
 from bot.storage.questions import QuestionRow
-from bot.storage.states import EntryKind, InboxState
 from bot.storage.transcripts import StoredEntry
 
 Json = dict[str, Any]

@@ -21,18 +21,18 @@ import aiohttp
 
 from agent.messages import Author, Message, Origin, Thread, Unreadable
 from bot.api.endpoints import Endpoints
-from bot.api.keys import make_key_of
+from bot.api.shared.keys import make_key_of
+from bot.base.web_files import WebFiles
+from bot.commands.feature import Door
 from bot.config.http import HttpConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config
-from bot.current import Current
-from bot.feature import Door
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
 from bot.http.listener import listening
-from bot.service.web_channel import WebChannel, WebReply
-from bot.service.web_files import WebFiles
+from bot.main.web_channel import WebChannel, WebReply
+from bot.rights.current import Current
 from bot.storage import conversations, inbox, people
-from bot.storage.database import Database, Execute
 from bot.storage.inbox import InboxRow
-from bot.storage.migrate import migrate_database
 from channels.base import Channel, Receipt, SentMessage, SentMessages
 from tests.support.rehearsed_database import rehearsed_database
 from tests.support.rigs.base import Wire

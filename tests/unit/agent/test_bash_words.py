@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from agent import bash_words
-from agent.event_mapper import make_step
-from agent.subagents.settings import SubagentSettings
+from agent.core.event_mapper import make_step
+from agent.core.tool import ToolTraits
+from agent.settings.subagents import SubagentSettings
 from agent.subagents.task import make_task_tool
 from agent.tools import bash, grep, ls, propose_skill, read_file, run_skill, write_file
-from agent.tools.tool import ToolTraits
 
 
 @pytest.mark.parametrize(

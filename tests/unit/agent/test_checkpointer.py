@@ -13,9 +13,9 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Interrupt
 
-from agent.checkpoint_rows import ReadState, read_checkpoint
-from agent.checkpointer import HeldState, LatestCheckpointer
-from agent.context import Execute
+from agent.core.context import Execute
+from agent.turn.checkpoint_rows import ReadState, read_checkpoint
+from agent.turn.checkpointer import HeldState, LatestCheckpointer
 from tests.fakes.server import until
 from tests.support.agent_database import SqliteDatabase
 from tests.support.turn_context import say

@@ -10,13 +10,13 @@ import orjson
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
-from agent.brief import read_prompt
+from agent.core.brief import read_prompt
 from agent.exact_values import lost_values
 from agent.policies.summarization import cut_index
-from agent.sections import AgentSettings, ContextConfig, PromptConfig
+from agent.settings.sections import AgentSettings, ContextConfig, PromptConfig
 from agent.token_estimates import messages_tokens
-from agent.tools import make_tools
 from agent.tools.write_todos import write_todos
+from agent.turn.tool_list import make_tools
 from tests.fakes.model import Answer, FakeModel, Request, ToolCall
 from tests.support.agent_tools import tool_with
 from tests.support.current_config import SERVICES

@@ -10,10 +10,7 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import ToolException
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from agent.mcp.servers import McpServers
-from agent.mcp.settings import McpConfig
-from agent.models.settings import AgentConfigError
-from agent.policies.base import (
+from agent.core.policy import (
     ModelCallHandler,
     ModelCallRequest,
     ModelCallResponse,
@@ -21,11 +18,14 @@ from agent.policies.base import (
     ToolCallHandler,
     ToolCallResult,
 )
-from agent.policies.chains import worker_policies
+from agent.mcp.servers import McpServers
 from agent.policies.custom import policy_name
 from agent.policies.guarded import GuardedPolicy
 from agent.policies.mcp import McpPolicy
-from agent.sections import AgentSettings, PolicySettings
+from agent.settings.mcp import McpConfig
+from agent.settings.models import AgentConfigError
+from agent.settings.sections import AgentSettings, PolicySettings
+from agent.turn.chains import worker_policies
 
 HERE = "tests.unit.agent.test_custom_policies"
 

@@ -11,7 +11,7 @@ BEGIN = """
 import importlib, sys, threading
 from agent.deferred_packages import DEFERRED, defer_packages
 defer_packages()
-import agent.factory, langchain_openai
+import agent.turn.factory, langchain_openai
 langchain_openai.ChatOpenAI(model="any", api_key="none")
 """
 

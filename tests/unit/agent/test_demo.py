@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Approve, Ask, Block, Done, Step, Text
-from agent.context import Answer, ToolServices, Turn, TurnContext
+from agent.core.context import Answer, ToolServices, Turn, TurnContext
 from agent.demo.rules import DEMO_RULES
-from agent.factory import build_agent
-from agent.models.settings import DEMO_CLASS_PATH, ModelSettings
 from agent.permissions.rules import RulePermissions
 from agent.schedules import ScheduleRequest
-from agent.sections import AgentSettings
-from agent.turn import Agent
+from agent.settings.models import DEMO_CLASS_PATH, ModelSettings
+from agent.settings.sections import AgentSettings
+from agent.turn.factory import build_agent
+from agent.turn.turn import Agent
 from agent.user_input import UserInput
 from sandbox.base import Sandbox
 from sandbox.disk.files_only import FilesOnlySandbox

@@ -18,7 +18,7 @@ import pypdfium2  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 import xlsxwriter  # type: ignore[import-untyped]  # it has no stubs
 
-from agent.documents import convert_document, describe_document, is_document
+from agent.parsing.documents import convert_document, describe_document, is_document
 from agent.tools.read_file import read_file
 from sandbox.base import UPLOADS, WORKSPACE, Sandbox, SandboxFileError, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.context import ToolServices
+from agent.core.context import ToolServices
+from agent.core.tool import ToolTraits
 from agent.exposed_words import MAX_NEW_WORDS, MAX_PRIVATE, MAX_QUERY_CHARS
 from agent.exposure import (
     MAX_ADDRESS_CHARS,
@@ -22,12 +23,11 @@ from agent.exposure import (
     find_addresses,
 )
 from agent.messages import Quote
-from agent.permissions.outward import explicit, outward_question, outward_use, settles
-from agent.permissions.reach import Reach, ReachGate
 from agent.permissions.rules import GRANTED, Judgement, RulePermissions, Subject, ToolUse, parse_rules
-from agent.sections import AgentSettings
-from agent.tools import make_tools
-from agent.tools.tool import ToolTraits
+from agent.policies.outward import explicit, outward_question, outward_use, settles
+from agent.reach import Reach, ReachGate
+from agent.settings.sections import AgentSettings
+from agent.turn.tool_list import make_tools
 from agent.user_input import UploadedFile
 from sandbox.base import WORKSPACE
 from tests.support.turn_context import say

@@ -16,15 +16,15 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 
 from agent.acp.connection import AcpConnection, AcpError
-from agent.acp.settings import ExternalAgentSettings
-from agent.context import ToolServices, TurnContext
+from agent.core.context import ToolServices, TurnContext
 from agent.permissions.rules import RulePermissions, parse_rules
-from agent.sections import AgentSettings
 from agent.setting import Secret
-from agent.tools import make_tools
+from agent.settings.acp import ExternalAgentSettings
+from agent.settings.sections import AgentSettings
+from agent.turn.tool_list import make_tools
 from sandbox.base import OUTPUTS, WORKSPACE, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
-from sandbox.select import LazySandbox
+from sandbox.engines.select import LazySandbox
 from sandbox.settings import SandboxSettings
 from tests.fakes.server import until
 from tests.support.agent_database import SqliteDatabase

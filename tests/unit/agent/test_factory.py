@@ -10,13 +10,13 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 from pydantic import SecretStr
 
-from agent.brief import read_prompt
-from agent.factory import build_agent
+from agent.core.brief import read_prompt
 from agent.models.loader import load_model
-from agent.models.settings import AgentConfigError, ModelSettings
-from agent.sections import PromptConfig
 from agent.setting import Secret
+from agent.settings.models import AgentConfigError, ModelSettings
+from agent.settings.sections import PromptConfig
 from agent.spending import Meter
+from agent.turn.factory import build_agent
 from tests.fakes.model import FakeModel
 from tests.support.agent_database import SqliteDatabase
 from tests.support.current_config import SERVICES, agent_settings
@@ -58,7 +58,7 @@ def test_any_model_class_gets_the_settings_under_its_own_names() -> None:
     [
         (ModelSettings("a", "nonsense"), '"package.module:Class"'),
         (ModelSettings("a", "no_such_package.x:Model"), "there is no module 'no_such_package.x'"),
-        (ModelSettings("a", "agent.factory:Plan"), "not have a chat model of that name"),
+        (ModelSettings("a", "agent.turn.factory:Plan"), "not have a chat model of that name"),
         (ModelSettings("a", f"{HERE}:Nothing"), "not have a chat model of that name"),
         (ModelSettings("a", f"{HERE}:Bare", base_url="http://h", options={"responses": ["x"]}), "'base_url'"),
         (ModelSettings("a", f"{HERE}:Keyed", options={"responses": ["x"], "top_q": 1}), "top_q: "),
@@ -143,7 +143,7 @@ async def test_roles_choose_who_leads_and_who_summarizes(make: Workshop, model: 
 
 def test_the_light_modules_do_not_load_the_agent_stack() -> None:
     code = (
-        "import sys, agent.models.settings, agent.context, agent.messages, agent.blocks\n"
+        "import sys, agent.settings.models, agent.core.context, agent.messages, agent.blocks\n"
         "assert not {'langchain', 'langchain_core', 'langgraph', 'openai', 'langchain_openai'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from agent.blocks import Block, Notice
-from agent.context import Turn
-from agent.models.settings import ModelSettings
+from agent.core.context import Turn
 from agent.policies.goal import parse_verdict
-from agent.sections import GoalConfig
+from agent.settings.models import ModelSettings
+from agent.settings.sections import GoalConfig
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, view

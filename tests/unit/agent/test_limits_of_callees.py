@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from agent.context import TurnContext
-from agent.mcp.settings import McpConfig
-from agent.permissions.reach import OUT_OF_REACH, Reach, ReachGate
+from agent.core.context import TurnContext
+from agent.core.tool import AgentTool
 from agent.permissions.rules import RulePermissions, ToolUse, parse_rules
+from agent.reach import OUT_OF_REACH, Reach, ReachGate
+from agent.settings.mcp import McpConfig
+from agent.settings.subagents import KindSettings, NamedAgentSettings, SubagentSettings
 from agent.subagents.callee import callee_context
-from agent.subagents.settings import KindSettings, NamedAgentSettings, SubagentSettings
 from agent.subagents.task import make_task_tool
 from agent.tools.memory import memory
-from agent.tools.tool import AgentTool
 from tests.fakes.model import Answer, FakeModel
 from tests.support.agent_tools import tool_with
 from tests.support.turn_context import say

@@ -22,17 +22,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.blocks import ALLOW_HERE, Approve, Ask, Block, Notice, Step
-from agent.context import NO_ANSWER
-from agent.context import Answer as HumanAnswer
+from agent.core.context import NO_ANSWER
+from agent.core.context import Answer as HumanAnswer
 from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable
 from agent.mcp.names import MAX_NAME_CHARS, tool_name
 from agent.mcp.progress import SHOW_SECONDS
 from agent.mcp.schemas import MAX_DESCRIPTION_CHARS, clean_schema
-from agent.mcp.settings import McpConfig, McpOAuthSettings, McpServerSettings
 from agent.permissions.rules import RulePermissions, parse_rules
 from agent.setting import Secret
-from agent.subagents.settings import KindSettings, SubagentSettings
-from agent.tools import make_tools
+from agent.settings.mcp import McpConfig, McpOAuthSettings, McpServerSettings
+from agent.settings.subagents import KindSettings, SubagentSettings
+from agent.turn.tool_list import make_tools
 from tests.fakes.mcp_http import CLIENT, SECRET, McpHttpServer
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until

@@ -16,13 +16,13 @@ from aiohttp import web
 from agent.foreign_text import printable_line, printable_text
 from agent.mcp.bounds import MAX_STRANGE_LINES
 from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable
-from agent.mcp.settings import McpOAuthSettings, McpServerSettings
 from agent.mcp.sign_in import SignInFailed, sign_in
-from agent.mcp.tokens import TokenFile, TokenFolder
 from agent.setting import Secret
+from agent.settings.mcp import McpOAuthSettings, McpServerSettings
+from agent.settings.mcp_tokens import TokenFile, TokenFolder
 from bot.admin.doctor import render_finding
-from bot.cli.exit_codes import fail
-from bot.service.findings import Finding
+from bot.base.exit_codes import fail
+from bot.base.findings import Finding
 from tests.fakes.mcp_oauth import OAuthMcpServer
 from tests.support.mcp_login import redirect_of
 

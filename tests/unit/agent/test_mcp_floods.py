@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from agent.mcp.bounds import MAX_VALUES, ValueCount
 from agent.mcp.connection import McpCallLost, McpConnection, McpRefused
-from agent.mcp.settings import McpServerSettings
+from agent.settings.mcp import McpServerSettings
 from tests.fakes.mcp_http import McpHttpServer
 from tests.fakes.server import until
 from tests.support.forked_services import python

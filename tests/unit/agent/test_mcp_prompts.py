@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from agent.core.user_message import MessageFormatter
 from agent.exposure import Exposure
 from agent.mcp.prompt_names import PromptError, PromptName, find_prompt
 from agent.mcp.prompts import read_arguments
-from agent.mcp.settings import McpServerSettings
 from agent.messages import Quote
+from agent.settings.mcp import McpServerSettings
 from agent.user_input import UserInput
-from agent.user_message import MessageFormatter
 from channels.base import parse_command_text
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until

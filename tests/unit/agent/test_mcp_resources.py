@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from agent.blocks import Approve, Step
-from agent.context import Answer as HumanAnswer
+from agent.core.context import Answer as HumanAnswer
 from agent.exposure import Exposure
 from agent.mcp.names import LIST_RESOURCES, READ_RESOURCE
 from agent.mcp.prompt_names import PromptName
-from agent.mcp.settings import McpServerSettings
 from agent.permissions.rules import RulePermissions, parse_rules
+from agent.settings.mcp import McpServerSettings
 from tests.fakes.mcp_http import McpHttpServer
 from tests.fakes.model import FakeModel
 from tests.support.turn_context import say

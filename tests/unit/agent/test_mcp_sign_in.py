@@ -17,14 +17,14 @@ import pytest
 from mcp.shared.auth import OAuthClientInformationFull
 
 from agent.mcp.connection import McpConnection, McpUnavailable
-from agent.mcp.settings import McpOAuthSettings, McpServerSettings
 from agent.mcp.sign_in import SignInFailed, SignInNotNeeded, sign_in
-from agent.mcp.tokens import TOKENS_FOLDER, TokenFile, TokenFolder
 from agent.setting import Secret
+from agent.settings.mcp import McpOAuthSettings, McpServerSettings
+from agent.settings.mcp_tokens import TOKENS_FOLDER, TokenFile, TokenFolder
 from bot.admin.service_checks import check_mcp_server
+from bot.base.stored_secrets import token_folder
 from bot.config.database import DatabaseConfig
 from bot.config.schema import Config
-from bot.service.stored_secrets import token_folder
 from sandbox.disk.sealing import Sealer
 from tests.fakes.mcp_http import McpHttpServer
 from tests.fakes.mcp_oauth import OAuthMcpServer

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from agent.blocks import Notice
-from agent.models.settings import AgentConfigError, ModelSettings
-from agent.subagents.settings import NamedAgentSettings, SubagentSettings
+from agent.settings.models import AgentConfigError, ModelSettings
+from agent.settings.subagents import NamedAgentSettings, SubagentSettings
 from agent.subagents.task import make_task_tool
 from tests.fakes.model import Answer, FakeModel
 from tests.support.turn_context import say

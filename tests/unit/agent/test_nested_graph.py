@@ -12,15 +12,15 @@ from langchain_core.tools import BaseTool
 from langgraph.prebuilt import ToolRuntime
 
 from agent.blocks import Approve, Block, Done, Step, Text
-from agent.context import Answer as HumanAnswer
-from agent.context import Turn
-from agent.graphs import build_graph
+from agent.core.context import Answer as HumanAnswer
+from agent.core.context import Turn
+from agent.core.graphs import build_graph
 from agent.models.loader import LoadedModel, load_model
-from agent.models.settings import ModelSettings
 from agent.permissions.rules import Grant, Judgement, Rule, RulePermissions, ToolUse, parse_rules
-from agent.policies.chains import worker_policies
-from agent.sections import AgentSettings
+from agent.settings.models import ModelSettings
+from agent.settings.sections import AgentSettings
 from agent.spending import ModelCall
+from agent.turn.chains import worker_policies
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.support.agent_tools import TOOLS, tool_with
 from tests.support.turn_context import say

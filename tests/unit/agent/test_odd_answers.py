@@ -10,9 +10,9 @@ from agent.blocks import Failed, Notice
 from agent.models.errors import classify_error, is_charged
 from agent.models.openai_events import ErrorBody, StrangeBody
 from agent.models.reasoning import thinking_of
-from agent.models.settings import ModelSettings
 from agent.models.think_tags import split_thoughts
 from agent.models.whole_calls import show_refusal
+from agent.settings.models import ModelSettings
 from tests.fakes.server import Json
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Workshop, view

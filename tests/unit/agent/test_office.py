@@ -17,7 +17,7 @@ import pptx.enum.chart
 import pptx.enum.shapes
 import pytest
 
-from agent.documents import MODULES
+from agent.parsing.documents import MODULES
 from sandbox.inside import documents
 from sandbox.inside.document_bounds import DocumentUnreadable
 from sandbox.inside.letters import rtf_text

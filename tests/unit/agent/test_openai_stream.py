@@ -19,8 +19,8 @@ from langchain_core.runnables import RunnableConfig
 from langchain_openai import ChatOpenAI
 
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS, make_chat_openai
-from agent.models.settings import ModelSettings
 from agent.setting import Secret
+from agent.settings.models import ModelSettings
 
 Piece = bytes | float | asyncio.Event  # bytes to write, seconds to wait, or what to wait for
 

@@ -13,10 +13,10 @@ from langchain_core.messages.tool import ToolCall
 from langgraph.prebuilt import ToolRuntime
 from langgraph.prebuilt.tool_node import ToolCallRequest
 
-from agent.context import TurnContext
-from agent.permissions.policy import PermissionPolicy
+from agent.core.context import TurnContext
 from agent.permissions.rules import RulePermissions, Subject, ToolUse, judge, parse_rules
-from agent.tools import make_tools
+from agent.policies.permission import PermissionPolicy
+from agent.turn.tool_list import make_tools
 from sandbox.base import OUTPUTS, UPLOADS, WORKSPACE, Sandbox, SandboxProvider, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.settings import SandboxSettings

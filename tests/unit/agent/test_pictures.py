@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from agent.context import ToolServices
-from agent.models.settings import ModelSettings
+from agent.core.context import ToolServices
+from agent.core.pictures import scale_picture
 from agent.parsing.child import ParserFailed, ParserProcess
-from agent.pictures import scale_picture
 from agent.policies.pictures import MAX_PICTURES
-from agent.sections import AgentSettings
+from agent.settings.models import ModelSettings
+from agent.settings.sections import AgentSettings
 from agent.tools.view_image import make as make_view_image
 from agent.user_input import UploadedFile
 from tests.fakes.model import Answer, FakeModel, ToolCall

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from agent.blocks import Ask, Block, Plan, PlanItem, Step
-from agent.context import NO_ANSWER
-from agent.context import Answer as HumanAnswer
-from agent.sections import AgentSettings
-from agent.tools import make_tools
+from agent.core.context import NO_ANSWER
+from agent.core.context import Answer as HumanAnswer
+from agent.settings.sections import AgentSettings
+from agent.settings.web import SearchSettings
 from agent.tools.write_todos import write_todos
+from agent.turn.tool_list import make_tools
 from agent.web.fetcher import WebFetcher
 from agent.web.search import make_search
-from agent.web.settings import SearchSettings
 from catalogue import use_language
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.support.current_config import SERVICES

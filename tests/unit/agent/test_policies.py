@@ -16,10 +16,10 @@ from langchain_core.messages import ToolMessage
 
 from agent.blocks import Block, Done, Failed, Notice, Text, command_hint
 from agent.models.errors import classify_error
-from agent.models.settings import ModelSettings
 from agent.policies.loop_detection import call_fingerprint, failure_mark
 from agent.policies.retry import RetryPolicy
 from agent.policies.tool_log import loggable_arguments
+from agent.settings.models import ModelSettings
 from agent.user_input import UserInput
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
 from tests.fakes.model_dialects import Dialect

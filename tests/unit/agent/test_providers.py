@@ -12,8 +12,8 @@ import pytest
 from agent.blocks import Failed, Notice, Step
 from agent.models.loader import LoadedModel, load_model
 from agent.models.presets import PRESETS, complete_entry
-from agent.models.settings import AgentConfigError, Effort, ModelSettings, PresetName
 from agent.setting import Secret
+from agent.settings.models import AgentConfigError, Effort, ModelSettings, PresetName
 from agent.user_input import UploadedFile
 from tests.fakes.model import Answer, FakeModel
 from tests.fakes.model_anthropic import FakeAnthropic

@@ -9,9 +9,9 @@ from itertools import pairwise
 import orjson
 import pytest
 
-from agent.context import Answer
+from agent.core.context import Answer
 from agent.memory.visibility import LinkKind, MemoryKind, MemoryScope
-from agent.models.settings import ModelSettings
+from agent.settings.models import ModelSettings
 from agent.user_input import UserInput
 from tests.fakes.model import FakeModel
 from tests.fakes.server import Json

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agent.blocks import Approve, Ask, Block, Done, File, Notice, Text
-from agent.context import Answer, Turn
+from agent.core.context import Answer, Turn
 from agent.messages import Quote
-from agent.repair import UNANSWERED_RESULT
+from agent.turn.repair import UNANSWERED_RESULT
 from agent.user_input import UploadedFile
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until

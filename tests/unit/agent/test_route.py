@@ -10,13 +10,13 @@ from langchain_core.messages import HumanMessage
 from langchain_core.tools import BaseTool
 
 from agent.blocks import Block, Done, Failed, Notice
-from agent.graphs import build_graph
+from agent.core.graphs import build_graph
+from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse
+from agent.core.tool import AgentTool
 from agent.models.loader import LoadedModel, load_model
-from agent.models.settings import ModelSettings
-from agent.policies.base import ModelCallHandler, ModelCallRequest, ModelCallResponse
-from agent.policies.chains import worker_policies
-from agent.sections import AgentSettings
-from agent.tools.tool import AgentTool
+from agent.settings.models import ModelSettings
+from agent.settings.sections import AgentSettings
+from agent.turn.chains import worker_policies
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
 from tests.fakes.server import Json
 from tests.support.agent_tools import TOOLS

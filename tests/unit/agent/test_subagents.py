@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from agent.blocks import Block, Step, View
-from agent.context import Answer as HumanAnswer
-from agent.context import Turn
-from agent.subagents.settings import KindSettings, SubagentSettings
+from agent.core.context import Answer as HumanAnswer
+from agent.core.context import Turn
+from agent.settings.subagents import KindSettings, SubagentSettings
 from agent.subagents.task import make_task_tool
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.support.turn_context import say

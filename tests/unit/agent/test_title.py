@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.spending import Meter
-from agent.title import TitleMaker, first_words
+from agent.turn.title import TitleMaker, first_words
 from tests.fakes.model import Answer, FakeModel
 from tests.unit.agent.conftest import Workshop
 

@@ -21,15 +21,15 @@ from langgraph.types import Command
 from pydantic import ValidationError
 
 from agent.blocks import File
-from agent.context import ToolServices, TurnContext
-from agent.event_mapper import presented_files
-from agent.sections import AgentSettings
-from agent.tools import make_tools
-from agent.tools.tool import AgentTool, ToolTraits, make_tool
+from agent.core.context import ToolServices, TurnContext
+from agent.core.event_mapper import presented_files
+from agent.core.tool import AgentTool, ToolTraits, make_tool
+from agent.settings.sections import AgentSettings
+from agent.turn.tool_list import make_tools
 from sandbox.base import OUTPUTS, WORKSPACE, SandboxFileError
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
-from sandbox.select import LazySandbox
+from sandbox.engines.select import LazySandbox
 from sandbox.settings import SandboxSettings
 from tests.fakes.server import until
 from tests.support.agent_database import SqliteDatabase

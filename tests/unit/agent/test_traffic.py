@@ -12,7 +12,7 @@ import pytest
 
 from agent.blocks import Block, Failed, Notice
 from agent.models.answers import ask_model
-from agent.models.settings import CallLimits, ModelSettings, PresetName
+from agent.settings.models import CallLimits, ModelSettings, PresetName
 from agent.spending import Meter
 from tests.fakes.model import Answer, FakeModel
 from tests.fakes.server import Json, until

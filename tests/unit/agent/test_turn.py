@@ -6,7 +6,7 @@ import json
 import re
 
 from agent.blocks import Done, File, Notice, Step
-from agent.models.settings import ModelSettings
+from agent.settings.models import ModelSettings
 from tests.fakes.model import FakeModel, words
 from tests.support.turn_context import say
 from tests.unit.agent.conftest import Bench, Workshop, steps, texts, view

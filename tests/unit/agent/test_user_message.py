@@ -7,9 +7,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.core.user_message import MessageFormatter, format_body
 from agent.messages import Quote
 from agent.user_input import UploadedFile
-from agent.user_message import MessageFormatter, format_body
 from tests.support.turn_context import say
 
 HEADER = re.compile(r"\[\w{3} \d{4}-\d\d-\d\d \d\d:\d\d \S+ · [^\[\]\n]+\]")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.context import ToolServices
+from agent.core.context import ToolServices
+from agent.core.tool import ToolTraits
 from agent.exposure import Exposure, WayOut
-from agent.sections import AgentSettings
-from agent.tools import all_tool_names, make_tools
-from agent.tools.tool import ToolTraits
+from agent.settings.sections import AgentSettings
+from agent.turn.tool_list import all_tool_names, make_tools
 from tests.support.ways_out import STAYS, WAYS_OUT, Way
 
 ROOT = Path(__file__).parents[3]

@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 from PIL import Image
 
-from agent.context import ToolServices, TurnContext
-from agent.sections import AgentSettings
+from agent.core.context import ToolServices, TurnContext
+from agent.settings.sections import AgentSettings
 from agent.tools.check_citations import make as make_check_citations
 from agent.tools.web_fetch import make as make_web_fetch
 from agent.web.addresses import AddressGuard, WebError

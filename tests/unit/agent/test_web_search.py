@@ -12,14 +12,14 @@ from aiohttp import web
 from langchain_core.tools import ToolException
 
 from agent.blocks import Notice
-from agent.context import ToolServices
+from agent.core.context import ToolServices
 from agent.exposure import Exposure
-from agent.sections import AgentSettings
 from agent.setting import Secret
+from agent.settings.sections import AgentSettings
+from agent.settings.web import SearchSettings
 from agent.tools.web_search import make
 from agent.web.addresses import WebError
 from agent.web.search import HttpSearch, ScrapedSearch, SearchHit, SearchProvider, WebSearch, make_search
-from agent.web.settings import SearchSettings
 from tests.support.web_server import ClonedResponse, WebSite, serve_site
 
 Provider = Literal["searxng", "tavily", "brave", "exa", "infoquest"]

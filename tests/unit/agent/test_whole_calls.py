@@ -13,10 +13,10 @@ from langchain_core.messages import AIMessage, ToolMessage
 
 from agent.blocks import Approve, Block, Notice, Step
 from agent.models.arguments import BadArguments, parse_arguments
-from agent.models.settings import ModelSettings
 from agent.models.whole_calls import cut_reason, settle_calls
 from agent.outcomes import Used
 from agent.permissions.rules import RulePermissions, parse_rules
+from agent.settings.models import ModelSettings
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.server import Json
 from tests.support.growth import grows_in_proportion

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.storage.database import Database
+from bot.database.database import Database
 from tests.support.postgres import database_of, need_postgres
 from tests.support.postgres_sessions import opened, register
 

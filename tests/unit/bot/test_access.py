@@ -13,12 +13,12 @@ from agent.messages import Author, Message, Origin, Thread
 from agent.permissions.rules import RuleText
 from bot.config.schema import AccessConfig
 from bot.config.team import BUILTIN_ROLES, Right, RoleAssignment, RoleConfig, TeamConfig
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
 from bot.rights.access import AccessPolicy
 from bot.rights.deeds import READ_AUDIT
 from bot.rights.inherited_roles import combine_roles
 from bot.storage import people, person_roles, watermarks
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from tests.support.rehearsed_database import rehearsed_database
 
 HERE = Thread("slack", "T1", "C1", "9")

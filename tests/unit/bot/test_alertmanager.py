@@ -10,9 +10,9 @@ import aiohttp
 from aiohttp import web
 
 from agent.setting import Secret
+from bot.base.hook_signatures import check_signature
 from bot.config.hooks import HookConfig
 from bot.hooks.events import HookEvent, read_event
-from bot.service.hook_signatures import check_signature
 from tests.fakes import hook_payloads
 from tests.support.alertmanager import alertmanager, needs_alertmanager
 

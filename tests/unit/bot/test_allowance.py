@@ -10,11 +10,11 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import FollowUpLimits
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
 from bot.rights import allowance
 from bot.rights.allowance import Lineage
-from bot.storage.database import Database
 from bot.storage.follow_ups import DAY_SECONDS
-from bot.storage.migrate import migrate_database
 from catalogue import localized
 from tests.support.rehearsed_database import rehearsed_database
 

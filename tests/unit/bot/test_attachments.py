@@ -12,21 +12,21 @@ import pytest
 from aiohttp import web
 from PIL import Image
 
+from agent.core.user_message import format_body
 from agent.messages import Attachment, Author, Message, Origin, Quote, Thread
-from agent.sections import VoiceConfig
 from agent.setting import Secret
+from agent.settings.sections import VoiceConfig
 from agent.user_input import UploadedFile
-from agent.user_message import format_body
 from bot.config.schema import ServiceLimits
 from bot.config.uploads import UploadsConfig
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
 from bot.journey.attachments import Attachments, Patience
 from bot.journey.upload_details import UploadInspector
-from bot.storage.database import Database
-from bot.storage.migrate import migrate_database
 from channels.base import TryLater
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
-from sandbox.select import LazySandbox
+from sandbox.engines.select import LazySandbox
 from sandbox.settings import SandboxSettings
 from tests.fakes.server import read_form
 from tests.support.engines import need_bubblewrap

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Thread
-from bot.storage import audit
-from bot.storage.audit import AuditEvent, AuditKind, AuditRow
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind, AuditRow
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
 from tests.support.rehearsed_database import rehearsed_database, stored_rows
 
 CHAT = Thread("telegram", "bot", "77", "5")

@@ -16,12 +16,12 @@ from agent.messages import Thread
 from agent.setting import Secret
 from bot.__main__ import main
 from bot.config.audit import AuditConfig
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Execute
+from bot.database.dialect import EXTRA
+from bot.database.migrate import migrate_database
 from bot.service.audit_upkeep import sign_text
-from bot.storage import audit
-from bot.storage.audit import AuditEvent, AuditKind
-from bot.storage.database import Execute
-from bot.storage.dialect import EXTRA
-from bot.storage.migrate import migrate_database
 
 ROWS = 9
 SHIFT = "UPDATE audit SET seq=-seq WHERE seq>=4; UPDATE audit SET seq=1-seq WHERE seq<0"  # one number up

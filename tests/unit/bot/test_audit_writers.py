@@ -11,25 +11,26 @@ from pathlib import Path
 
 import pytest
 
+from agent.core.user_message import MessageFormatter
 from agent.messages import Kind, Message, Origin
-from agent.permissions.policy import PermissionPolicy
-from agent.policies import chains
-from agent.sections import AgentSettings
-from agent.user_message import MessageFormatter
+from agent.policies.permission import PermissionPolicy
+from agent.settings.sections import AgentSettings
+from agent.turn import chains
 from bot.accounts import command as linking
 from bot.cli import backup, dead, offboard, pair
 from bot.cli.program import command_line_parser
 from bot.cli.skills import ACTIONS, READING, changes_skills
 from bot.commands import waits
-from bot.features import FEATURES
+from bot.database import audit
+from bot.database.audit import AuditKind
+from bot.database.database import Execute
+from bot.database.states import InboxState, ScheduleState
 from bot.journey import addressing
+from bot.main.features import FEATURES
 from bot.privacy import command as forgetting
 from bot.schedules import proposals
 from bot.skills import decisions
-from bot.storage import account_links, audit, hand_overs, inbox
-from bot.storage.audit import AuditKind
-from bot.storage.database import Execute
-from bot.storage.states import InboxState, ScheduleState
+from bot.storage import account_links, hand_overs, inbox
 from bot.team import pairing
 from bot.waiting import hand_over
 from tests.support.schedule_rows import add_schedule

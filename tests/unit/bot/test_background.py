@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from bot.service.background import run_forever
-from bot.storage.database import StorageError
+from bot.base.background import run_forever
+from bot.database.database import StorageError
 from channels.shared.background import BackgroundTasks
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from agent.skills.library import SkillFolders, SkillLibrary
 from bot.admin.operations import Answer, Operations
-from bot.service.spool import command_folder, copy_path
-from bot.storage.database import Database
-from bot.storage.migrate import migrate_database
+from bot.base.spool import command_folder, copy_path
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import make_folders
 from tests.support.folder_trees import create_deep_tree, remove_afterwards

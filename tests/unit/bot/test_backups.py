@@ -18,14 +18,14 @@ import pytest
 
 from bot.backups.feature import check_folder
 from bot.backups.writing import BACKUP_JOB, COPY_JOB, NAME, BackupJobs, CopyFailed
+from bot.base.jobs import JobWorker
 from bot.config.backup import BackupConfig
 from bot.config.schema import Config
-from bot.current import Current
-from bot.service.jobs import JobWorker
-from bot.storage import audit
-from bot.storage.database import Database
+from bot.database import audit
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
+from bot.rights.current import Current
 from bot.storage.jobs import BackgroundJob
-from bot.storage.migrate import migrate_database
 from sandbox.disk.folders import ConversationFolders
 from tests.fakes.server import until
 from tests.support.rehearsed_database import rehearsed_database

@@ -14,20 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.settings import AgentConfigError
+from agent.settings.models import AgentConfigError
 from bot.__main__ import main
 from bot.admin.doctor import run_checks
-from bot.cli.exit_codes import CONFIG
+from bot.base.exit_codes import CONFIG
+from bot.base.skill_library import open_library
+from bot.base.tool_names import check_tool_names
 from bot.config.loader import ConfigError, load_config
 from bot.config.schema import Config
 from bot.config.source import ConfigSource
-from bot.current import Current
-from bot.features import gather_checks
-from bot.reload import ConfigReloader
+from bot.database.database import Database
+from bot.fleet.reload import ConfigReloader
+from bot.main.features import gather_checks
+from bot.rights.current import Current
 from bot.service.agent_builder import AgentBuilder
-from bot.service.skill_library import open_library
-from bot.service.tool_names import check_tool_names
-from bot.storage.database import Database
 from tests.support.bad_configurations import GOOD, SEPARATOR, BadConfiguration, as_written, name_of, read_table
 from tests.support.forked_services import program
 
@@ -83,7 +83,9 @@ def test_a_bad_configuration_is_refused_alike_by_check_run_and_reload(
 async def _refuse_what_is_built(entry: BadConfiguration, file: Path) -> None:
     config = load_config(file)
     folder = file.parent
-    found = [each for each in await run_checks(config) if each.text.startswith(f"{file}:")]  # no model answers here
+    found = [
+        each for each in await run_checks(config, gather_checks) if each.text.startswith(f"{file}:")
+    ]  # no model answers here
     heads = [each.text.splitlines()[0].partition(" → ")[0] for each in found]  # before the excerpt
     said = [f"{head} → {each.fix}" for head, each in zip(heads, found, strict=True)]
     assert as_written(said, folder) == entry.faults

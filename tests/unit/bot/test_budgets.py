@@ -18,18 +18,18 @@ from agent.messages import Thread
 from agent.models.answers import call_model
 from agent.models.errors import BudgetExceeded
 from agent.models.prices import price_call
-from agent.models.settings import ModelPrice, ModelSettings
-from agent.sections import VoiceConfig
+from agent.settings.models import ModelPrice, ModelSettings
+from agent.settings.sections import VoiceConfig
 from agent.spending import ModelCall, PlannedCall, Refusal
 from bot.config.schema import Config
 from bot.config.spending import BudgetConfig, Money, TokenCount
-from bot.current import Current
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
 from bot.rights.budget_limits import limits_of, period_bounds
+from bot.rights.current import Current
 from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import usage
 from bot.storage.budgets import list_counters, release_stale_holds
-from bot.storage.database import Database
-from bot.storage.migrate import migrate_database
 from bot.storage.usage import Payer
 from tests.support.rehearsed_database import rehearsed_database
 

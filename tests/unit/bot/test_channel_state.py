@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from agent.setting import Secret
+from bot.base.stored_secrets import seal_anew
 from bot.config.encryption import EncryptionConfig
 from bot.config.schema import Config
-from bot.current import Current
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
+from bot.rights.current import Current
 from bot.service.channel_state import StoredChannelState
-from bot.service.stored_secrets import seal_anew
 from bot.storage import channel_state
-from bot.storage.database import Database
-from bot.storage.migrate import migrate_database
 from channels.base import NotStored
 from tests.support.rehearsed_database import rehearsed_database
 

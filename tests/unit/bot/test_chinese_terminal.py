@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from agent.brief import read_prompt
-from agent.models.settings import AgentConfigError
-from agent.sections import PromptConfig
+from agent.core.brief import read_prompt
+from agent.settings.models import AgentConfigError
+from agent.settings.sections import PromptConfig
 from agent.skills.errors import SkillError
 from bot.admin.doctor import run_checks
 from bot.cli.program import command_line_parser
 from bot.config.schema import Config, SandboxConfig
-from bot.storage.data_lock import DataDirLocked
-from bot.storage.migrate import DatabaseFault
+from bot.database.data_lock import DataDirLocked
+from bot.database.migrate import DatabaseFault
+from bot.main.features import gather_checks
 from catalogue import N_, LazyText, _, join_sentences, localized, use_language
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.client import DockerEngine
@@ -62,7 +63,9 @@ def test_in_english_the_faults_of_argparse_stay_as_they_are(capsys: pytest.Captu
 async def test_the_findings_of_a_check_are_chinese(tmp_path: Path) -> None:
     with use_language("zh"):
         sandbox = SandboxConfig(provider="docker", docker_host=f"unix://{tmp_path}/none")
-        found = {each.subject: each for each in await run_checks(Config(tmp_path / "data", sandbox=sandbox))}
+        found = {
+            each.subject: each for each in await run_checks(Config(tmp_path / "data", sandbox=sandbox), gather_checks)
+        }
     assert {"配置", "时区", "沙箱", "沙箱限制", "提示词", "预览", "模型", "渠道"} <= found.keys()
     assert found["沙箱"].text.startswith("这里没有 Docker 引擎：")
 

@@ -12,24 +12,24 @@ from typing import Any
 import pytest
 
 from agent.blocks import Approve, Ask, Final
-from agent.context import NO_ANSWER
+from agent.core.context import NO_ANSWER
 from agent.messages import Author, Kind, Message, Origin, Quote, Thread
 from agent.spending import Meter, ModelCall
 from bot.config.schema import AccessConfig, ServiceLimits
+from bot.database.database import Database, Execute, StorageError
+from bot.database.migrate import migrate_database
+from bot.database.states import RunState
+from bot.database.wake_ups import Written
 from bot.journey import claims, questions
-from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.claimed_store import ClaimedStore, ClaimLost
 from bot.journey.inbox import Inbox, longest_wait
 from bot.journey.running_turn import Account
 from bot.rights.approvals import RoutedApproval, question_columns
+from bot.rights.claimed_run import ClaimedRun, RunEnding
 from bot.rights.reservations import Budgets
 from bot.storage import conversations, runs
 from bot.storage import inbox as stored
 from bot.storage import questions as stored_questions
-from bot.storage.database import Database, Execute, StorageError
-from bot.storage.migrate import migrate_database
-from bot.storage.states import RunState
-from bot.storage.wake_ups import Written
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS

@@ -15,13 +15,13 @@ from agent.blocks import Final, spell_commands
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.commands.call import CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import EntryKind, RunState
 from bot.journey import claims
 from bot.storage import conversations, runs, transcripts
-from bot.storage.database import Database, Execute
 from bot.storage.inbox import pending_commands
 from bot.storage.jobs import enqueue_job
-from bot.storage.migrate import migrate_database
-from bot.storage.states import EntryKind, RunState
 from bot.storage.transcripts import TranscriptEntry
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS

@@ -18,8 +18,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.models.settings import ModelSettings
 from agent.setting import Secret
+from agent.settings.models import ModelSettings
 from bot.config.http import split_address
 from bot.config.loader import ConfigError, channel_modules, environment_names, load_config, secret_texts
 from bot.config.outside import NotFetched, fetch
@@ -634,7 +634,7 @@ def test_a_search_provider_needs_its_key_or_its_url() -> None:
 
 
 def test_the_service_listens_before_the_agent_stack_is_loaded() -> None:
-    program = "import sys, bot.app; print([name for name in ('langchain_core', 'openai') if name in sys.modules])"
+    program = "import sys, bot.main.app; print([name for name in ('langchain_core', 'openai') if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=Path(__file__).parents[3], capture_output=True, check=True
     )

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.storage.data_lock import DataDirBusy, DataDirLocked, DataLock, ServiceLock, is_held, is_service_waiting
+from bot.database.data_lock import DataDirBusy, DataDirLocked, DataLock, ServiceLock, is_held, is_service_waiting
 
 ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys, pathlib
-from bot.storage import data_lock
+from bot.database import data_lock
 with getattr(data_lock, sys.argv[1])(pathlib.Path(sys.argv[2])):
     print("held", flush=True)
     sys.stdin.read()
@@ -31,7 +31,7 @@ sys.stdin.read()
 """
 LOOKER = """
 import sys, pathlib
-from bot.storage.data_lock import is_held
+from bot.database.data_lock import is_held
 print("held", flush=True)
 while True:
     is_held(pathlib.Path(sys.argv[2]))

@@ -15,8 +15,8 @@ from pathlib import Path
 import aiosqlite
 import pytest
 
+from bot.database.database import STANDING_READS, Database, Execute, StatementError, StorageError, savepoint
 from bot.storage import people, person_roles
-from bot.storage.database import STANDING_READS, Database, Execute, StatementError, StorageError, savepoint
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def test_a_file_that_is_no_database_leaves_no_thread(tmp_path: Path) -> No
 def test_the_process_ends_however_its_main_task_ends(tmp_path: Path, end: str) -> None:
     """Also while a unit of work still waits."""
     program = (
-        "import asyncio, pathlib, uvloop\nfrom bot.storage.database import Database\n"
+        "import asyncio, pathlib, uvloop\nfrom bot.database.database import Database\n"
         "async def main():\n"
         f"    async with Database(pathlib.Path({str(tmp_path / 'some.db')!r})) as store:\n"
         "        waiting = asyncio.create_task(store.run(lambda execute: execute('CREATE TABLE kept(word)', {})))\n"

@@ -17,16 +17,17 @@ from agent.permissions.rules import Grant
 from bot.admin.operations import Operations
 from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
-from bot.features import FEATURES, gather_commands
+from bot.database import audit
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import EntryKind, OutboxState
+from bot.main.features import FEATURES, gather_commands
 from bot.privacy import command as forgetting
 from bot.rights import deeds
 from bot.rights.deeds import DEEDS, Deed
 from bot.schedules import proposals
 from bot.skills import decisions
-from bot.storage import api_keys, audit, conversations, grants, inbox, outbox, people, person_roles, transcripts
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
-from bot.storage.states import EntryKind, OutboxState
+from bot.storage import api_keys, conversations, grants, inbox, outbox, people, person_roles, transcripts
 from bot.storage.transcripts import TranscriptEntry
 from bot.team import pairing
 from sandbox.disk.folders import ConversationFolders

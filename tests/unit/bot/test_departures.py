@@ -10,11 +10,12 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import AccessConfig
-from bot.storage import audit, outbox, people, person_roles
-from bot.storage.database import Database, Execute
+from bot.database import audit
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import ScheduleState
+from bot.storage import outbox, people, person_roles
 from bot.storage.jobs import BackgroundJob
-from bot.storage.migrate import migrate_database
-from bot.storage.states import ScheduleState
 from bot.team.departures import CONFIRM_SECONDS, DepartureJobs
 from channels.base import AccountChecker
 from tests.fakes.slack import JANE, OPS, TEAM

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.storage.database import Database
-from bot.storage.disk_reserve import RESERVE, set_aside
+from bot.database.database import Database
+from bot.database.disk_reserve import RESERVE, set_aside
 from tests.support.engines import small_disk
 
 MB = 1 << 20

@@ -18,24 +18,25 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.settings import ModelSettings
 from agent.permissions.rules import RuleText
-from agent.sections import PermissionConfig, PromptConfig
 from agent.setting import Secret
+from agent.settings.models import ModelSettings
+from agent.settings.sections import PermissionConfig, PromptConfig
 from bot.admin.doctor import render_finding, run_checks
-from bot.admin.local_checks import check_machine, check_secret_files
 from bot.admin.network_checks import check_clock_skew, check_network
+from bot.base.findings import Finding
+from bot.base.model_discovery import name_models
 from bot.config.http import HttpConfig
 from bot.config.loader import load_config
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.config.team import ApprovalRule, RoleConfig, TeamConfig
-from bot.service.findings import Finding
-from bot.service.model_discovery import name_models
-from bot.storage.data_lock import DataLock
-from bot.storage.migrate import prepare_databases
+from bot.database.data_lock import DataLock
+from bot.database.migrate import prepare_databases
+from bot.main.features import gather_checks
+from bot.status.local_checks import check_machine, check_secret_files
 from channels import telegram
 from sandbox.network.preview import PreviewSettings
-from sandbox.network.rules import NetworkRules
+from sandbox.rules import NetworkRules
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.support.engines import bubblewrap_problem
@@ -55,7 +56,7 @@ def bot(base_url: str, token: str = TOKEN, access: AccessConfig = AccessConfig()
 
 HOLD_LOCK = """
 import sys, pathlib
-from bot.storage.data_lock import DataLock
+from bot.database.data_lock import DataLock
 with DataLock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -63,7 +64,7 @@ with DataLock(pathlib.Path(sys.argv[1])):
 
 
 async def finding(config: Config, subject: str) -> Finding:
-    return next(found for found in await run_checks(config) if found.subject == subject)
+    return next(found for found in await run_checks(config, gather_checks) if found.subject == subject)
 
 
 async def test_a_working_setup_passes_every_check(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ async def test_a_working_setup_passes_every_check(tmp_path: Path) -> None:
             sandbox=FILES_ONLY,
             time_zone="Europe/Berlin",
         )
-        found = await run_checks(config)
+        found = await run_checks(config, gather_checks)
         assert [f.ok for f in found] == [True] * len(found)
         states = {f.subject: (f.state, f.text) for f in found}
         assert states["model main"][0] == "ok"
@@ -132,8 +133,10 @@ async def test_a_web_page_in_place_of_a_model_is_explained(tmp_path: Path) -> No
 async def test_a_wrong_token_and_no_server_fail_only_their_channel(tmp_path: Path) -> None:
     other = "987654321:" + "x" * 35
     async with FakeTelegram() as chat:
-        refused = await run_checks(Config(tmp_path, channels=(bot(chat.base_url, other),), sandbox=FILES_ONLY))
-    gone = await run_checks(Config(tmp_path, channels=(bot(chat.base_url),), sandbox=FILES_ONLY))
+        refused = await run_checks(
+            Config(tmp_path, channels=(bot(chat.base_url, other),), sandbox=FILES_ONLY), gather_checks
+        )
+    gone = await run_checks(Config(tmp_path, channels=(bot(chat.base_url),), sandbox=FILES_ONLY), gather_checks)
     for found, token, fix in ((refused, other, "@BotFather"), (gone, TOKEN, "Check `base_url`")):
         assert [f.subject for f in found if not f.ok] == ["channel telegram"]
         text = "\n".join(map(render_finding, found))
@@ -168,7 +171,7 @@ async def test_a_read_only_folder_is_an_error(tmp_path: Path) -> None:
 
 async def test_an_unusable_folder_does_not_hide_the_other_findings(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    found = await run_checks(Config(tmp_path / "file", sandbox=SandboxConfig(provider="local")))
+    found = await run_checks(Config(tmp_path / "file", sandbox=SandboxConfig(provider="local")), gather_checks)
     states = {each.subject: each.state for each in found}
     assert (states["data_dir"], states["sandbox"], states["model"]) == ("fault", "note", "note")
 
@@ -337,7 +340,7 @@ def test_what_the_system_refuses_is_one_line(tmp_path: Path, words: tuple[str, .
 
 async def test_a_rule_that_a_program_can_get_around_is_noted(tmp_path: Path) -> None:
     rules = PermissionConfig(deny=(RuleText("bash(git push *)"), RuleText("bash"), RuleText("read_file(/mnt/*)")))
-    found = await run_checks(Config(tmp_path, permissions=rules, sandbox=FILES_ONLY))
+    found = await run_checks(Config(tmp_path, permissions=rules, sandbox=FILES_ONLY), gather_checks)
     [note] = [each for each in found if each.subject == "permissions"]
     assert (note.state, "'bash(git push *)'" in note.text, "sandbox.network" in note.fix) == ("note", True, True)
 
@@ -350,7 +353,7 @@ async def test_rules_that_never_match_are_faults(tmp_path: Path) -> None:
     rules = PermissionConfig(deny=tuple(deny), allow=tuple(allow))
     approval = ApprovalRule((RuleText("bahs(make)"),), chat="slak/T1/C1")
     team = TeamConfig(roles=(RoleConfig("a", deny=(RuleText("rm_file"),)),), approvals=(approval,))
-    found = await run_checks(Config(tmp_path, permissions=rules, sandbox=FILES_ONLY, team=team))
+    found = await run_checks(Config(tmp_path, permissions=rules, sandbox=FILES_ONLY, team=team), gather_checks)
     rule, *unknown, shell, role, call = [each for each in found if each.subject == "agent"]
     assert ["no MCP server or external agent" in each.text for each in unknown] == [True, True]
     assert ["'rm_file'" in role.text, "'bahs(make)'" in call.text] == [True, True]
@@ -423,11 +426,11 @@ async def test_open_access_with_network_and_pictures_without_eyes_are_notes(tmp_
         config = Config(
             tmp_path, (blind,), channels=(bot(chat.base_url, access=AccessConfig(open=True)),), sandbox=network
         )
-        found = {each.subject: each for each in await run_checks(config)}
+        found = {each.subject: each for each in await run_checks(config, gather_checks)}
         assert found["access"].text == "everybody on telegram can have commands reach the network (`mode: on`)"
         assert "does not see the pictures" in found["model main"].text
         assert (found["model main"].state, found["model main"].fix[:4]) == ("note", "name")
-        closed = await run_checks(replace(config, sandbox=FILES_ONLY))
+        closed = await run_checks(replace(config, sandbox=FILES_ONLY), gather_checks)
         assert "access" not in {each.subject for each in closed}
 
 

@@ -15,14 +15,14 @@ from agent.blocks import Final
 from bot.config.drill import DrillConfig, Often
 from bot.config.loader import ConfigError, load_config
 from bot.config.schema import Config
-from bot.current import Current
+from bot.database import audit
+from bot.database.migrate import migrate_database
 from bot.drill.order import DrillOrder
 from bot.drill.report import DrillReport, render_lines, render_table, row_of
 from bot.drill.scratch import OF_THE_DRILL, write_scratch
 from bot.drill.times import DRILL_JOB, DrillJobs, next_drill
-from bot.storage import audit
+from bot.rights.current import Current
 from bot.storage.jobs import BackgroundJob
-from bot.storage.migrate import migrate_database
 from tests.support.rehearsed_database import rehearsed_database
 
 ONCE, TWICE, MARKED, MARKED_ALONE, NEVER = (1, 0), (2, 0), (1, 1), (0, 1), (0, 0)

@@ -11,8 +11,16 @@ import yaml
 
 from agent.models.presets import PRESETS
 from agent.web.search import APIS
-from bot.admin.egress import ANY, Destination, list_destinations, render_cilium, render_list, render_policy, render_text
 from bot.config.loader import channel_modules, load_config
+from bot.status.egress import (
+    ANY,
+    Destination,
+    list_destinations,
+    render_cilium,
+    render_list,
+    render_policy,
+    render_text,
+)
 
 BASE = "config_version: 1\nweb: {fetch: false}\n"
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Thread
+from bot.database import audit
+from bot.database.audit import AuditKind
+from bot.database.migrate import migrate_database
 from bot.service.egress_records import MAX_DESTINATIONS, EgressRecords
-from bot.storage import audit, conversations
-from bot.storage.audit import AuditKind
-from bot.storage.migrate import migrate_database
-from sandbox.network.requests import EgressRequest
-from sandbox.network.rules import NetworkRules
+from bot.storage import conversations
 from sandbox.network.service import EgressService
+from sandbox.requests import EgressRequest
+from sandbox.rules import NetworkRules
 from tests.support.outside_world import HOST, Names, Outside, hosts
 from tests.support.rehearsed_database import rehearsed_database
 from tests.unit.sandbox.test_egress import ask

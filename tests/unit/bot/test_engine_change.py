@@ -19,14 +19,14 @@ import pytest
 
 from bot.__main__ import main
 from bot.admin.engine_change import POSTGRESQL, SQLITE, change_engine
-from bot.cli.exit_codes import CONFIG, FAULT, OK, TAKEN
+from bot.base.exit_codes import CONFIG, FAULT, OK, TAKEN
 from bot.config.audit import AuditConfig
 from bot.config.database import DatabaseConfig
 from bot.config.schema import Config
+from bot.database.audit_check import verify_chain
+from bot.database.migrate import COPYING, DatabaseFault, create_schema, head_revision, prepare_databases, revision_chain
 from bot.service.audit_upkeep import pruning_rules
 from bot.service.store import open_store, read_store, store_revision
-from bot.storage.audit_check import verify_chain
-from bot.storage.migrate import COPYING, DatabaseFault, create_schema, head_revision, prepare_databases, revision_chain
 from tests.support.filled_store import FACTS, dump, facts_found, fill
 from tests.support.killed_copy import copy_until
 from tests.support.postgres import empty_database, need_postgres, sql_on_server
@@ -201,7 +201,7 @@ def written(config: Config, folder: Path, **more: str) -> Path:
 async def test_neither_side_may_be_in_use(config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await fill(file_of(config))
     command = ["migrate", "--to", "postgresql", "--config", str(written(config, tmp_path))]
-    text = f"""import sys, pathlib; from bot.storage.data_lock import DataLock
+    text = f"""import sys, pathlib; from bot.database.data_lock import DataLock
 with DataLock(pathlib.Path({str(config.data_dir)!r})):
     print('held', flush=True); sys.stdin.read()"""
     with subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as held:

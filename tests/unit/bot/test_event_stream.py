@@ -10,10 +10,10 @@ import pytest
 from aiohttp import ClientPayloadError, ClientResponse, ClientSession, web
 
 from bot.config.http import HttpConfig
+from bot.database.database import StorageError
 from bot.http.event_stream import EventStream, last_event_id, stream_events
 from bot.http.listener import listening
 from bot.http.route import Route
-from bot.storage.database import StorageError
 from tests.fakes.server import until
 from tests.support.event_client import read_events
 

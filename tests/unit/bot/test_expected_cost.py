@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
-from agent.models.settings import ModelPrice, ModelSettings
+from agent.settings.models import ModelPrice, ModelSettings
 from agent.spending import Meter, ModelCall
 from bot.budgets.expected_cost import RequestCosts, round_up
 from bot.config.schema import Config
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import RunState
+from bot.rights.current import Current
 from bot.rights.reservations import Budgets
 from bot.storage import runs, usage
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
-from bot.storage.states import RunState
 from bot.storage.usage import Payer, PricedCall
 from tests.support.rehearsed_database import rehearsed_database
 

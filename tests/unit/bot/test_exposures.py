@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from agent.exposure import Exposure
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
 from bot.journey.exposure import inherit_exposure, make_row, open_exposure
 from bot.storage import exposures, forgetting
 from bot.storage.blanked import StillCounted
-from bot.storage.database import Database
 from bot.storage.exposures import ExposureRow, store_exposure
 from bot.storage.forgetting import PersonKey
-from bot.storage.migrate import migrate_database
 from tests.support.current_config import current_of
 from tests.support.turn_context import say
 

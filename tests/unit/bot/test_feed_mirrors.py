@@ -28,13 +28,13 @@ from agent.blocks import (
     command_hint,
 )
 from agent.messages import Thread
+from bot.database.database import Database
+from bot.database.postgres_letters import MAX_PART_BYTES, IncomingLetters, OutgoingLetters
+from bot.fleet.feed_letters import WANTING, dump_content, dump_view, load_content, load_view
+from bot.fleet.feed_mirrors import FeedMirrors, Mirror
+from bot.fleet.feed_teller import FeedTeller
 from bot.journey.fed_run import FedRun, KeptJob, KeptRun
 from bot.journey.feed import MOVED, RING_BLOCKS, SUSPENDED, Ended, RunFeed
-from bot.journey.feed_letters import WANTING, dump_content, dump_view, load_content, load_view
-from bot.journey.feed_mirrors import FeedMirrors, Mirror
-from bot.journey.feed_teller import FeedTeller
-from bot.storage.database import Database
-from bot.storage.postgres_letters import MAX_PART_BYTES, IncomingLetters, OutgoingLetters
 from tests.fakes.server import until
 from tests.support.current_config import current_of
 

@@ -18,20 +18,20 @@ from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, Approve, Ask, Final
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
-from bot.features import gather_personal, gather_waits
+from bot.database.audit import AuditKind
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import QuestionState
 from bot.journey import questions as answers
+from bot.main.features import gather_personal, gather_waits
 from bot.notifications.digests import DigestJobs
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import may_answer
 from bot.rights.work_rights import drop_unpermitted
 from bot.storage import hand_overs, held_pings, inbox, offboarding, own_data, people, questions
-from bot.storage.audit import AuditKind
-from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.held_pings import HeldPing
 from bot.storage.jobs import BackgroundJob
-from bot.storage.migrate import migrate_database
-from bot.storage.states import QuestionState
 from bot.waiting.until import describe_until, parse_until
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS

@@ -11,14 +11,14 @@ from typing import Any
 import yaml
 from aiohttp import ClientSession
 
+from bot.commands.feature import Door
 from bot.config.http import HttpConfig
 from bot.config.loader import load_config
 from bot.config.schema import Config
-from bot.current import Current
-from bot.feature import Door
+from bot.database.migrate import migrate_database
 from bot.hooks.endpoint import HookEndpoint
 from bot.http.listener import listening
-from bot.storage.migrate import migrate_database
+from bot.rights.current import Current
 from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import headers_of
 from tests.support.rehearsed_database import rehearsed_database

@@ -14,18 +14,18 @@ from aiohttp import ClientSession, TCPConnector
 
 from agent.messages import Author, Message, Origin, Thread
 from agent.setting import Secret
+from bot.commands.feature import Door
 from bot.config.hooks import MAX_BODY_BYTES, HookConfig, Signature
 from bot.config.http import HttpConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config
-from bot.current import Current
-from bot.feature import Door
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
 from bot.hooks.endpoint import HookEndpoint
 from bot.hooks.posting import HookPoster
 from bot.http.listener import listening
 from bot.rights.access import AccessPolicy
+from bot.rights.current import Current
 from bot.storage import inbox, people
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import Payload, headers_of
 from tests.support.rehearsed_database import rehearsed_database

@@ -8,15 +8,15 @@ import hmac
 import pytest
 
 from agent.setting import Secret
-from bot.config.hooks import HookConfig, Signature
-from bot.service.hook_signatures import (
+from bot.base.hook_signatures import (
     GRAFANA_TOLERANCE_SECONDS,
     REPEAT_SECONDS,
     TOLERANCE_SECONDS,
     BadSignature,
     check_signature,
 )
-from bot.service.webhook_signature import sign_webhook
+from bot.base.webhook_signature import sign_webhook
+from bot.config.hooks import HookConfig, Signature
 
 NOW = 1_800_000_000.0
 BODY = b'{"a": 1}'

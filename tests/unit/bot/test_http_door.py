@@ -18,21 +18,21 @@ import pytest
 from aiohttp import ClientSession, TCPConnector, web
 from multidict import CIMultiDict
 
-from bot.api.caller import Caller, find_caller
-from bot.api.keys import DAY_SECONDS, end_key, make_key_of
+from bot.api.shared.caller import Caller, find_caller
+from bot.api.shared.keys import DAY_SECONDS, end_key, make_key_of
+from bot.commands.feature import Door
 from bot.config.http import DemoHttpConfig, HttpConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.team import MEMBER_RIGHTS, OPERATOR_RIGHTS, Right, RoleAssignment
-from bot.current import Current
-from bot.feature import Door
-from bot.features import FEATURES
+from bot.database.database import Database, Execute, StorageError
+from bot.database.migrate import migrate_database
 from bot.http.listener import listening
 from bot.http.route import HttpProblem, Route, json_response, read_body, read_json
 from bot.http.visitors import may_connect, refuse_unencrypted
+from bot.main.features import FEATURES
+from bot.rights.current import Current
 from bot.rights.deeds import SEE_SERVICE
 from bot.storage.api_keys import OPERATE, READ, THREADS
-from bot.storage.database import Database, Execute, StorageError
-from bot.storage.migrate import migrate_database
 from channels.base import NotStored
 from tests.support.rehearsed_database import rehearsed_database
 

@@ -15,18 +15,19 @@ from agent.blocks import Final
 from agent.messages import ANYWHERE, Author, Kind, Message, Origin, Thread, Unreadable
 from bot.config.loader import load_config
 from bot.config.schema import AccessConfig, ServiceLimits
-from bot.journey.claimed_run import ClaimedRun
+from bot.database import audit
+from bot.database.database import Database, Execute, Row
+from bot.database.migrate import migrate_database
+from bot.database.rows import insert_row
+from bot.database.states import PairingState
 from bot.journey.inbox import Inbox
+from bot.rights.claimed_run import ClaimedRun
 from bot.rights.strangers import NO_ACCESS_HERE
-from bot.storage import audit, conversations
+from bot.storage import conversations
 from bot.storage import inbox as stored_inbox
 from bot.storage import people as stored_people
-from bot.storage.database import Database, Execute, Row
 from bot.storage.feedback import FeedbackCounts, count_feedback
-from bot.storage.migrate import migrate_database
-from bot.storage.rows import insert_row
 from bot.storage.sent_messages import StoredSentMessages
-from bot.storage.states import PairingState
 from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
 from channels.base import Gap, NotStored, Receipt
 from tests.fakes.server import until

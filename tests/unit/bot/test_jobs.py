@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bot.service.jobs import MAX_ATTEMPTS, MAX_RUNNING_JOBS, Effect, JobWorker
-from bot.storage.database import Database, Execute
+from bot.base.jobs import MAX_ATTEMPTS, MAX_RUNNING_JOBS, Effect, JobWorker
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
 from bot.storage.jobs import INTERRUPTED, BackgroundJob, count_jobs, enqueue_job, release_stale_jobs
-from bot.storage.migrate import migrate_database
 from tests.fakes.server import until
 from tests.support.forked_services import PYTHON, ROOT, fork
 from tests.support.rehearsed_database import rehearsed_database, stored_rows

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bot.service.replicas import Replicas
-from bot.storage import replicas
-from bot.storage.data_lock import ServiceLock, is_held, name_lock
-from bot.storage.database import Database, Execute
-from bot.storage.replicas import LEASE_SECONDS
-from bot.storage.states import ReplicaState
+from bot.database import replicas
+from bot.database.data_lock import ServiceLock, is_held, name_lock
+from bot.database.database import Database, Execute
+from bot.database.replicas import LEASE_SECONDS
+from bot.database.states import ReplicaState
+from bot.fleet.membership import Replicas
 from tests.support.postgres_sessions import opened, replica
 
 HELD_SECONDS = LEASE_SECONDS + 8.0
@@ -29,7 +29,7 @@ def release(_execute: Execute) -> None:
 
 def wait_for_renewals(url: str, of: str, count: int) -> bool:
     """Block until a lease was renewed so many times; return whether it was."""
-    from bot.storage.postgres_session import connect, execute_on
+    from bot.database.postgres_session import connect, execute_on
 
     seen: set[float] = set()
     sql = "SELECT until FROM replicas WHERE id=:id"

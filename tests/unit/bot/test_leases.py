@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from bot.base.leases import Leases
+from bot.database.database import Database, Execute
 from bot.service.channel_supervisor import ChannelSupervisor
-from bot.service.leases import Leases
 from bot.storage import leases
-from bot.storage.database import Database, Execute
 from channels.base import NO_CATCH_UP, CatchUpSource, Channel, ChannelError, Receive
 from tests.fakes.server import until
 from tests.support.postgres_sessions import die, session

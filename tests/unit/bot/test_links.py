@@ -15,13 +15,17 @@ import pytest
 from agent.blocks import Ask, Final
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.accounts.command import CODE_SECONDS, MINE, NOT_MINE, PREFIX
+from bot.base.jobs import JobWorker
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.config.team import RoleAssignment
-from bot.current import Current
-from bot.features import gather_personal, gather_waits
+from bot.database.audit import AuditKind
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import QuestionState, RunState
+from bot.main.features import gather_personal, gather_waits
 from bot.notifications.digests import DigestJobs
 from bot.rights.approvals import question_columns
-from bot.service.jobs import JobWorker
+from bot.rights.current import Current
 from bot.storage import (
     conversations,
     departures,
@@ -33,13 +37,9 @@ from bot.storage import (
     questions,
     runs,
 )
-from bot.storage.audit import AuditKind
-from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.held_pings import HeldPing
 from bot.storage.jobs import BackgroundJob
-from bot.storage.migrate import migrate_database
-from bot.storage.states import QuestionState, RunState
 from bot.waiting.ending import HandOverEnds
 from bot.waiting.hand_over import ENDS_JOB
 from tests.support.current_config import current_of

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import orjson
 import pytest
 
+from bot.base.log import Redactor, run_var, set_up_logging, thread_var
 from bot.config.schema import LogConfig
-from bot.service.log import Redactor, run_var, set_up_logging, thread_var
 from tests.support.growth import grows_in_proportion
 
 TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
-from agent.checkpointer import LatestCheckpointer
-from agent.models.settings import ModelSettings
+from agent.settings.models import ModelSettings
 from agent.spending import Meter
+from agent.turn.checkpointer import LatestCheckpointer
 from bot.config.schema import AccessConfig, ServiceLimits
+from bot.database.database import Database, Execute
 from bot.journey import claims
-from bot.journey.claimed_run import ClaimedRun
 from bot.journey.claimed_store import ClaimedStore, ClaimLost
 from bot.journey.outbox import Outbox
 from bot.journey.running_turn import Account, StoredLedger
+from bot.rights.claimed_run import ClaimedRun
 from bot.rights.reservations import Budgets
 from bot.storage import conversations, inbox
-from bot.storage.database import Database, Execute
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders
 from tests.fakes.model import FakeModel

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.mcp.settings import McpServerSettings
+from agent.settings.mcp import McpServerSettings
 from bot.admin.redirect import open_redirect, pasted_lines
 from bot.cli.mcp import McpCommandFailed, log_in
 from bot.config.schema import Config

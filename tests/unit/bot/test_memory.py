@@ -11,27 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from agent.context import ToolServices
-from agent.factory import build_agent
+from agent.core.context import ToolServices
 from agent.memory.extraction import Fact, Statement
 from agent.memory.ranking import rank_memories
 from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, may_see
 from agent.messages import Author, Message, Origin
-from agent.models.settings import ModelSettings
+from agent.settings.models import ModelSettings
+from agent.turn.factory import build_agent
+from bot.base.jobs import JobWorker
 from bot.config.schema import Config, MemoryConfig
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import RunState
 from bot.memory.facts import NewFact, store_fact
 from bot.memory.service import MEMORY_JOB, MemoryService
+from bot.rights.current import Current
 from bot.rights.reservations import Budgets
-from bot.service.jobs import JobWorker
 from bot.storage import inbox, people, runs
 from bot.storage import memory as stored
-from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.memory import QueuedRun
 from bot.storage.memory_search import search_memories
-from bot.storage.migrate import migrate_database
-from bot.storage.states import RunState
 from tests.fakes.model import Answer, FakeModel
 from tests.fakes.model_script import text_of
 from tests.fakes.server import Json, until

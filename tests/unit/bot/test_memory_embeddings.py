@@ -16,16 +16,16 @@ from agent.memory.embeddings import NEUTRAL_TEXTS, Embedder, EmbeddingsFailed, e
 from agent.memory.ranking import MIN_SHARE, fuse_matches
 from agent.memory.visibility import Memory, MemoryKind, Place
 from agent.messages import Author
-from agent.models.settings import ModelSettings
-from agent.sections import EmbeddingsConfig
 from agent.setting import Secret
+from agent.settings.models import ModelSettings
+from agent.settings.sections import EmbeddingsConfig
 from agent.spending import Meter
 from bot.config.schema import Config, MemoryConfig
-from bot.current import Current
+from bot.database.database import Database
 from bot.memory.service import EMBED_JOB, MemoryService
+from bot.rights.current import Current
 from bot.rights.reservations import Budgets
 from bot.storage import memory as stored
-from bot.storage.database import Database
 from bot.storage.jobs import BackgroundJob
 from bot.storage.memory_vectors import nearest_memories
 from tests.support.web_server import WebSite, serve_site

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from alembic.script import ScriptDirectory
 
-from agent.checkpointer import CREATE_TABLES_SQL
-from bot.storage import migrate
+from agent.turn.checkpointer import CREATE_TABLES_SQL
+from bot.database import migrate
 from tests.support.forked_services import python
 from tests.support.schema_file import render_schema
 

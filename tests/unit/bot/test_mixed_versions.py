@@ -13,10 +13,10 @@ from uuid import uuid4
 
 import pytest
 
-from bot.storage import replicas
-from bot.storage.database import Execute
-from bot.storage.migrate import VERSIONS_DIR, NewerSchema, head_revision, is_additive, revision_chain
-from bot.storage.replicas import OtherVersions, ReplicaRow
+from bot.database import replicas
+from bot.database.database import Execute
+from bot.database.migrate import VERSIONS_DIR, NewerSchema, head_revision, is_additive, revision_chain
+from bot.database.replicas import OtherVersions, ReplicaRow
 from tests.support.postgres import need_postgres, new_database
 from tests.support.postgres_sessions import opened
 
@@ -54,8 +54,8 @@ def next_version(folder: Path, *marks: str) -> Path:
 
 def begin(url: str, versions: Path = VERSIONS_DIR) -> Any:
     """Prepare the tables as a service does that shares the database; return its session."""
-    from bot.storage.postgres_schema import prepare_schema
-    from bot.storage.postgres_session import connect, own_database
+    from bot.database.postgres_schema import prepare_schema
+    from bot.database.postgres_session import connect, own_database
 
     session = connect(url)
     try:
@@ -88,7 +88,7 @@ async def test_a_service_goes_on_while_another_one_adds_to_the_tables(url: str, 
 
 async def test_a_change_that_breaks_others_waits_for_their_end(url: str, tmp_path: Path) -> None:
     newer = next_version(tmp_path, MARK, "")
-    from bot.storage.postgres_schema import OlderServices
+    from bot.database.postgres_schema import OlderServices
 
     with closing(await asyncio.to_thread(begin, url)), pytest.raises(OlderServices, match=r"9991.*stop them"):
         await asyncio.to_thread(begin, url, newer)
@@ -100,7 +100,7 @@ async def test_services_of_a_new_version_that_begin_together_do_not_wait_for_eac
     url: str, tmp_path: Path
 ) -> None:
     """Who waits to look at the tables is none that works with them."""
-    from bot.storage.postgres_session import SCHEMA_LOCK, connect, own_database
+    from bot.database.postgres_session import SCHEMA_LOCK, connect, own_database
 
     newer = next_version(tmp_path, "")
     with closing(connect(url)) as other, closing(connect(url)) as holder:

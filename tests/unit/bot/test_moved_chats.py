@@ -10,11 +10,11 @@ import pytest
 from agent.memory.extraction import Fact, Statement
 from agent.memory.visibility import MemoryKind, MemoryScope, Place
 from agent.messages import Author, Thread
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
 from bot.memory.facts import NewFact, store_fact
 from bot.storage import agents, conversations, languages
-from bot.storage.database import Database, Execute
 from bot.storage.memory_search import search_memories
-from bot.storage.migrate import migrate_database
 from bot.storage.moved_chats import KEPT, MOVED, MOVED_OTHERWISE, move_chat
 from bot.storage.person_roles import chat_subject, find_roles, store_role
 from tests.support.rehearsed_database import rehearsed_database

@@ -17,16 +17,16 @@ from agent.messages import Author, Message, Origin, Thread
 from agent.setting import Secret
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config
-from bot.current import Current
-from bot.features import gather_waits
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
 from bot.journey.redirects import open_home, redirect_answer
+from bot.main.features import gather_waits
 from bot.notifications.digests import DigestJobs
 from bot.notifications.push import PushFailed, PushJobs
+from bot.rights.current import Current
 from bot.service.pings import Ping, held_until, route_ping
 from bot.storage import jobs, outbox, people
-from bot.storage.database import Database
 from bot.storage.jobs import BackgroundJob
-from bot.storage.migrate import migrate_database
 from bot.storage.outbox import Holder
 from bot.storage.people import PersonRow
 from tests.fakes.push import PushServers, serve_push

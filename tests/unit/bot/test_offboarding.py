@@ -12,10 +12,11 @@ from agent.permissions.rules import Grant
 from bot.cli.offboard import OFFBOARD
 from bot.cli.service_call import run_action
 from bot.config.schema import AccessConfig, ChannelConfig, Config
-from bot.storage import audit, conversations, grants, inbox, jobs, outbox, people, person_roles, schedules, tasks
-from bot.storage.database import Execute
-from bot.storage.migrate import migrate_database
-from bot.storage.states import ScheduleState
+from bot.database import audit
+from bot.database.database import Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import ScheduleState
+from bot.storage import conversations, grants, inbox, jobs, outbox, people, person_roles, schedules, tasks
 from tests.support.rehearsed_database import rehearsed_database
 from tests.support.schedule_rows import add_schedule, find
 

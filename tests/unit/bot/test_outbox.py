@@ -15,14 +15,14 @@ import pytest
 from agent.blocks import Block, Final
 from agent.messages import Attachment, Author, Message, Origin, Thread
 from bot.config.schema import ServiceLimits
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import OutboxState
 from bot.journey.claims import release_stale_claims
 from bot.journey.outbox import RETRY_LIMIT, Outbox, files_payload
 from bot.storage import people
-from bot.storage.database import Database, Execute
 from bot.storage.dead_letters import requeue_dead
-from bot.storage.migrate import migrate_database
 from bot.storage.outbox import enqueue_notice
-from bot.storage.states import OutboxState
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,

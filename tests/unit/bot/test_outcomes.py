@@ -12,22 +12,22 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
-from agent.models.settings import ModelSettings
 from agent.outcomes import CallError, CallOutcome, Used
-from agent.sections import ModelRoles
+from agent.settings.models import ModelSettings
+from agent.settings.sections import ModelRoles
+from agent.settings.subagents import KindSettings, NamedAgentSettings, SubagentSettings
 from agent.spending import ModelCall
-from agent.subagents.settings import KindSettings, NamedAgentSettings, SubagentSettings
 from bot.config.schema import Config
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import RunState
 from bot.outcomes.recording import record_part, record_run
 from bot.service.model_comparison import cost_ratio, find_cheaper, share_difference, wilson
 from bot.service.model_proposals import describe, find_proposals, present_models
 from bot.service.outcome_records import record_job
 from bot.storage import feedback, personal, retention, runs, usage
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from bot.storage.outcomes import OUTCOME_DAYS, OutcomeKey, OutcomeSums, read_outcomes
 from bot.storage.request_costs import request_parts
-from bot.storage.states import RunState
 from bot.storage.usage import Payer, PricedCall
 from tests.support.rehearsed_database import rehearsed_database
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
-from bot.features import gather_personal
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.main.features import gather_personal
 from bot.storage import overheard
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from bot.storage.moved_chats import move_chat
 from tests.support.rehearsed_database import rehearsed_database
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.context import ToolServices
-from agent.models.settings import AgentConfigError
-from agent.sections import AgentSettings, ToolSettings
-from agent.tools import all_tool_names, make_tools
+from agent.core.context import ToolServices
+from agent.settings.models import AgentConfigError
+from agent.settings.sections import AgentSettings, ToolSettings
+from agent.turn.tool_list import all_tool_names, make_tools
 from bot.config.loader import ConfigError, load_config
 from bot.config.schema import Config
 from bot.service.agent_builder import try_agent
@@ -20,7 +20,7 @@ from sandbox.named_code import PATIENCE, CodePatience
 
 TOOLS = '''
 from typing import Annotated
-from agent.tools.tool import ToolTraits, make_tool
+from agent.core.tool import ToolTraits, make_tool
 
 @make_tool(ToolTraits(permission="allow", effect="none", read_only=True))
 async def own_quiet(word: Annotated[str, "a word"]) -> str:

@@ -14,8 +14,8 @@ from multidict import CIMultiDict
 from bot.api.feature import FEATURE
 from bot.api.page.assets import STATIC
 from bot.api.page.opened import OPENED
+from bot.commands.feature import Door
 from bot.config.http import HttpConfig
-from bot.feature import Door
 from bot.http.listener import listening
 from bot.http.route import Route
 from tests.unit.bot.test_http_door import Idle

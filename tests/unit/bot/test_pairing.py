@@ -17,10 +17,10 @@ from bot.cli import pair
 from bot.cli.service_call import run_action
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.team import RoleAssignment
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
 from bot.rights.access import AccessPolicy
 from bot.storage import people, person_roles
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from bot.team import pairing
 from channels.base import Receipt
 from tests.support.current_config import current_of

@@ -11,24 +11,24 @@ import pytest
 from agent.blocks import Approve
 from agent.demo.rules import DEMO_RULES
 from agent.messages import Author, Kind, Message, Origin, Thread
-from agent.models.settings import ModelSettings
 from agent.permissions.defaults import OUTSIDE_RULES
 from agent.permissions.rules import Grant, RuleText, ToolUse
-from agent.sections import PermissionConfig
+from agent.settings.models import ModelSettings
+from agent.settings.sections import PermissionConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.config.team import ApprovalRule, Right, RoleAssignment, RoleConfig, TeamConfig
-from bot.current import Current
+from bot.database.database import Execute
+from bot.database.migrate import migrate_database
 from bot.journey import claims, questions
-from bot.journey.claimed_run import ClaimedRun
 from bot.rights.approvals import question_columns
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.rights.permissions import TurnPermissions, rules_in_force
 from bot.storage import conversations, grants, inbox, runs
-from bot.storage.database import Execute
 from bot.storage.grants import GrantRow
-from bot.storage.migrate import migrate_database
 from bot.storage.questions import store_question
 from catalogue import use_language
-from sandbox.network.rules import NetworkRules
+from sandbox.rules import NetworkRules
 from tests.support.current_config import OPEN_ACCESS
 from tests.support.rehearsed_database import rehearsed_database
 

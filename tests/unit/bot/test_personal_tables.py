@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.features import gather_personal
-from bot.storage.migrate import migrate_database
+from bot.database.migrate import migrate_database
+from bot.main.features import gather_personal
 from bot.storage.personal import PersonalTable
 
 NAMES_PERSON = re.compile(
@@ -98,8 +98,9 @@ def test_a_table_says_how_it_ends_is_forgotten_and_exported(table: PersonalTable
     assert bool(table.finished) is not bool(table.ends)
     if table.forgotten_by:
         module, _, name = table.forgotten_by.partition(".")
-        assert callable(getattr(importlib.import_module(f"bot.storage.{module}"), name))
-        code = (Path(__file__).parents[3] / "bot" / "storage" / f"{module}.py").read_text("utf-8")
+        package = "database" if module.startswith("audit") else "storage"
+        assert callable(getattr(importlib.import_module(f"bot.{package}.{module}"), name))
+        code = (Path(__file__).parents[3] / "bot" / package / f"{module}.py").read_text("utf-8")
         assert re.search(rf"(?:FROM|UPDATE|INTO) {table.table}\b|\"{table.table}\"", code), "it is about other tables"
     if table.columns:
         assert bool(table.forget) is not bool(table.forgotten_by)

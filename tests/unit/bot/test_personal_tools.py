@@ -12,15 +12,15 @@ from agent.memory.visibility import LinkKind, MemoryKind, MemoryScope
 from agent.messages import Author, Message, Origin, Thread
 from agent.schedules import ScheduleRequest
 from bot.config.schema import AccessConfig, ChannelConfig, Config
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
 from bot.journey import claims
-from bot.journey.claimed_run import ClaimedRun
 from bot.memory.facts import place_of
 from bot.memory.turn import TurnMemory
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.current import Current
 from bot.schedules.turns import TurnSchedules
 from bot.storage import conversations, inbox, runs
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from bot.storage.schedules import find_schedule
 from bot.tasks.turns import TurnTasks
 from tests.support.rehearsed_database import rehearsed_database

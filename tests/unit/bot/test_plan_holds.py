@@ -12,12 +12,12 @@ import pytest
 from agent.messages import Author, Message, Origin
 from agent.spending import Refusal
 from bot.config.spending import BudgetConfig, Money, TokenCount
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import RunState
 from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import runs
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from bot.storage.plan_holds import PlanHold, read_holds, release_dead, release_ended
-from bot.storage.states import RunState
 from bot.storage.usage import Payer
 from tests.unit.bot.test_budgets import PAYER, budgets_of, counters, ended, reserve
 

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
-from bot.storage import audit, budgets, conversations, forgetting, inbox, jobs, usage
-from bot.storage.audit import AuditEvent, AuditKind
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.data_lock import DatabaseInUse
+from bot.database.database import Database, Execute, StatementError, StorageError, savepoint
+from bot.database.dialect import MERGE_PAGES
+from bot.database.migrate import NewerSchema
+from bot.storage import budgets, conversations, forgetting, inbox, jobs, usage
 from bot.storage.budgets import CallHold, CounterKey
-from bot.storage.data_lock import DatabaseInUse
-from bot.storage.database import Database, Execute, StatementError, StorageError, savepoint
-from bot.storage.dialect import MERGE_PAGES
-from bot.storage.migrate import NewerSchema
 from tests.support.postgres import sql_on_server
 from tests.support.postgres_sessions import beside, session
 
@@ -30,7 +31,7 @@ INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
 
 
 def opened(url: str, **options: Any) -> Database:
-    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+    from bot.database.postgres import DatabaseServer, PostgresDatabase
 
     return PostgresDatabase(DatabaseServer(url, **options))
 
@@ -198,8 +199,8 @@ async def test_a_statement_that_returns_nothing_fails_in_its_part_of_the_unit(ur
 
 
 async def test_statements_that_return_nothing_share_a_message(url: str, tmp_path: Path) -> None:
-    from bot.storage.postgres_session import connect
-    from bot.storage.postgres_statements import Statements
+    from bot.database.postgres_session import connect
+    from bot.database.postgres_statements import Statements
 
     with closing(connect(url)) as connection, (tmp_path / "trace").open("w+") as trace:
         statements = Statements(connection, keeps=True)
@@ -413,7 +414,7 @@ def kept_plans(execute: Execute) -> list[str]:
 
 
 async def test_what_comes_often_is_planned_once_and_no_more_of_it_kept_than_the_server_should(url: str) -> None:
-    from bot.storage.postgres_statements import MAX_PREPARED, PREPARED_FROM
+    from bot.database.postgres_statements import MAX_PREPARED, PREPARED_FROM
 
     def ask(execute: Execute, name: str, times: int) -> None:
         for _ in range(times):

@@ -23,13 +23,13 @@ from bot.config.audit import AuditConfig
 from bot.config.backup import BackupConfig
 from bot.config.database import DatabaseConfig
 from bot.config.schema import Config
-from bot.current import Current
+from bot.database.audit_check import verify_chain
+from bot.database.database import Database, Execute
+from bot.database.migrate import DatabaseFault, prepare_databases
+from bot.rights.current import Current
 from bot.service.audit_upkeep import pruning_rules
 from bot.service.store import PostgresCopies, open_store, read_store, store_revision
-from bot.storage.audit_check import verify_chain
-from bot.storage.database import Database, Execute
 from bot.storage.jobs import BackgroundJob
-from bot.storage.migrate import DatabaseFault, prepare_databases
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import make_folders
 from sandbox.disk.sealing import NO_SEAL

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.sections import EmbeddingsConfig
+from agent.settings.sections import EmbeddingsConfig
 from bench.memory import (
     OWN_SET,
     Said,
@@ -22,14 +22,14 @@ from bench.memory import (
     read_pairs,
     store_said,
 )
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import VERSIONS_DIR, revision_chain, run_migrations
+from bot.database.database import Database, Execute
+from bot.database.migrate import VERSIONS_DIR, revision_chain, run_migrations
 
 WAITING = "SELECT gin_clean_pending_list('memory_words') AS pages"  # of words that the index has not taken in
 
 
 def opened(url: str) -> Database:
-    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+    from bot.database.postgres import DatabaseServer, PostgresDatabase
 
     return PostgresDatabase(DatabaseServer(url))
 
@@ -75,7 +75,7 @@ async def test_no_search_reads_the_words_of_what_was_stored_lately(url: str) -> 
 async def test_the_index_of_an_earlier_version_keeps_no_words_waiting(url: str) -> None:
     from sqlalchemy import create_engine
 
-    from bot.storage.postgres_session import connect_plainly, reading
+    from bot.database.postgres_session import connect_plainly, reading
 
     def make_old(execute: Execute) -> None:
         before = revision_chain()[revision_chain().index("0102") - 1]

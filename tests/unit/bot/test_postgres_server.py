@@ -29,16 +29,16 @@ from bot.admin.database_check import check_database
 from bot.config.database import DatabaseConfig
 from bot.config.loader import load_config
 from bot.config.schema import Config
-from bot.startup import open_database
-from bot.storage import audit
-from bot.storage.database import Database, DatabaseAway, Execute, Mark, StorageError
-from bot.storage.dialect import AdvisoryLock
-from bot.storage.migrate import VERSIONS_DIR, DatabaseFault, NewerSchema, head_revision
+from bot.database import audit
+from bot.database.database import Database, DatabaseAway, Execute, Mark, StorageError
+from bot.database.dialect import AdvisoryLock
+from bot.database.migrate import VERSIONS_DIR, DatabaseFault, NewerSchema, head_revision
+from bot.database.postgres_session import reading
+from bot.database.replicas import forget_predecessors
+from bot.database.replicas import register as register_replica
+from bot.database.wake_ups import Written
+from bot.main.startup import open_database
 from bot.storage.outbox import enqueue_notice
-from bot.storage.postgres_session import reading
-from bot.storage.replicas import forget_predecessors
-from bot.storage.replicas import register as register_replica
-from bot.storage.wake_ups import Written
 from tests.fakes.server import until
 from tests.support.engines import need
 from tests.support.ports import free_port
@@ -54,7 +54,7 @@ from tests.support.postgres import (
 from tests.support.postgres_sessions import replica
 
 if TYPE_CHECKING:
-    from bot.storage.postgres import PostgresDatabase
+    from bot.database.postgres import PostgresDatabase
 
 ROOT = Path(__file__).parents[3]
 TCP_REPAIR = 19  # linux/tcp.h; Python does not name it
@@ -62,7 +62,7 @@ INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
 
 
 def opened(target: Any, **options: Any) -> PostgresDatabase:
-    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+    from bot.database.postgres import DatabaseServer, PostgresDatabase
 
     return PostgresDatabase(DatabaseServer(target, **options))
 
@@ -187,7 +187,7 @@ async def test_a_start_that_loses_its_connection_tries_again_with_one_database(
 async def test_a_lease_that_is_given_up_while_it_connects_closes_its_connection(
     proxy: tuple[CuttingProxy, str],
 ) -> None:
-    from bot.storage.postgres_lease import PostgresLease
+    from bot.database.postgres_lease import PostgresLease
 
     way, url = proxy
     way.hold = b"SET synchronous_commit"
@@ -224,7 +224,7 @@ async def test_a_start_that_is_given_up_while_it_connects_closes_its_connections
 
 
 async def test_a_server_that_restarts_is_waited_for() -> None:
-    from bot.storage.postgres_session import reading
+    from bot.database.postgres_session import reading
 
     with postgres_server() as server:
         sql_on_server(server, "CREATE DATABASE fawn")
@@ -259,7 +259,7 @@ async def test_a_server_that_restarts_is_waited_for() -> None:
 )
 async def test_a_start_that_is_cut_off_has_not_been_refused(url: str, statement: str, waits_for: str) -> None:
     """As where the server restarts right after it was reached: the start is tried again."""
-    from bot.storage.postgres_session import connect
+    from bot.database.postgres_session import connect
 
     cut = (
         "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted AND locktype=%s"
@@ -312,7 +312,7 @@ async def test_a_server_that_comes_up_just_then_refuses_nobody(url: str) -> None
 
 
 async def test_a_machine_that_vanished_keeps_the_database_for_some_seconds_only() -> None:
-    from bot.storage.postgres_session import connect, own_database
+    from bot.database.postgres_session import connect, own_database
 
     need("" if os.geteuid() == 0 else "Only root ends a connection without a word")
     with postgres_server(f"{SETTINGS} listen_addresses=127.0.0.1 port={(port := free_port())}"):
@@ -367,7 +367,7 @@ def versions(folder: Path, more: str = "pass") -> Path:
 
 
 async def test_tables_of_an_earlier_version_are_upgraded_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
-    from bot.storage.postgres_schema import read_revision, upgrade_tables
+    from bot.database.postgres_schema import read_revision, upgrade_tables
 
     async with opened(url) as store:
         await store.run(partial(insert, thread="a"))
@@ -377,7 +377,7 @@ async def test_tables_of_an_earlier_version_are_upgraded_whole_or_not_at_all(url
     async with opened(url) as store:
         assert await store.run(read_revision) == head_revision()
     await asyncio.to_thread(upgrade_tables, head_revision(), url, versions(tmp_path / "good"))
-    from bot.storage.postgres_session import reading
+    from bot.database.postgres_session import reading
 
     with reading(url, snapshot=True) as execute:
         assert read_revision(execute) == "9990"
@@ -474,15 +474,15 @@ def pooler(server: Path) -> Iterator[str]:
 
 
 def is_owned(url: str) -> bool:
-    from bot.storage.postgres_session import owner_address, reading
+    from bot.database.postgres_session import owner_address, reading
 
     with reading(url, snapshot=False) as execute:
         return bool(owner_address(execute))
 
 
 async def test_behind_a_pooler_one_session_with_the_server_itself_keeps_others_away(url: str) -> None:
-    from bot.storage.data_lock import DatabaseInUse
-    from bot.storage.postgres_session import PoolerFound
+    from bot.database.data_lock import DatabaseInUse
+    from bot.database.postgres_session import PoolerFound
 
     name = url.partition("@/")[2].partition("?")[0]
     with pooler(server_folder()) as pooled:
@@ -544,7 +544,7 @@ async def test_behind_a_pooler_the_last_transaction_of_a_process_keeps_its_lease
 
 
 async def test_several_processes_behind_a_pooler_do_everything_once_and_wake_each_other(url: str) -> None:
-    from bot.storage.data_lock import DatabaseInUse
+    from bot.database.data_lock import DatabaseInUse
 
     name = url.partition("@/")[2].partition("?")[0]
     with pooler(server_folder()) as pooled:

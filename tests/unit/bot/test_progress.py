@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.exit_codes import OK
+from bot.base.exit_codes import OK
 from bot.cli.progress import describe_progress, shown
 from bot.config.schema import Config
-from bot.storage.progress import CopyProgress, Part
+from bot.database.progress import CopyProgress, Part
 from tests.support.filled_store import fill
 from tests.support.forked_services import program
 from tests.unit.bot.test_engine_change import config, file_of, written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import segno
 
-from bot.admin.qr_code import PLAIN, WHITE_ON_BLACK, draw_code
+from bot.status.qr_code import PLAIN, WHITE_ON_BLACK, draw_code
 
 LINK = "https://liteapp.weixin.qq.com/q/0123456789abcdef"
 HALVES = {"█": (0, 0), " ": (1, 1), "▀": (0, 1), "▄": (1, 0)}  # of a character: light is 0

@@ -10,10 +10,10 @@ import pytest
 
 from agent.blocks import Ask
 from agent.messages import Author, Kind, Message, Origin, Thread
+from bot.database.states import QuestionKind, QuestionState
 from bot.journey import questions
 from bot.journey.questions import Bound
 from bot.storage.questions import QuestionRow
-from bot.storage.states import QuestionKind, QuestionState
 
 FORMAT = Ask("a", "Which format?")
 DELETE = Ask("b", "Delete the old one?", ("Yes", "No"))

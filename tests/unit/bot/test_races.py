@@ -14,12 +14,12 @@ import pytest
 from agent.messages import Author, Message, Origin, Thread
 from bench.journeys import TWICE, Found, Travel, open_journeys, register
 from bot.config.schema import AccessConfig, ServiceLimits
+from bot.database.database import Database, Execute
+from bot.database.states import FireResult
 from bot.journey import claims
 from bot.journey.inbox import longest_wait
 from bot.storage import conversations, inbox, outbox, schedules, tasks
-from bot.storage.database import Database, Execute
 from bot.storage.outbox import Holder
-from bot.storage.states import FireResult
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS

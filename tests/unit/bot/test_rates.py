@@ -13,15 +13,16 @@ import pytest
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.config.schema import Config
 from bot.config.spending import RateLimitConfig
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import InboxState
+from bot.rights.current import Current
 from bot.rights.rates import LAST_ROW, ToolAndMessageRates
-from bot.storage import audit, blanked, conversations, inbox
-from bot.storage.audit import AuditEvent, AuditKind
+from bot.storage import blanked, conversations, inbox
 from bot.storage.blanked import StillCounted
-from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey, forget_loose
-from bot.storage.migrate import migrate_database
-from bot.storage.states import InboxState
 from bot.storage.uses import RATE_LIMIT
 from tests.support.rehearsed_database import rehearsed_database
 

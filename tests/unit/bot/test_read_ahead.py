@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.journeys import Found, Travel
+from bot.database.database import Database, Execute
+from bot.database.dialect import READ_AHEAD
+from bot.database.migrate import migrate_database
+from bot.database.read_ahead import Read, ReadAhead, read_ahead
 from bot.storage.conversations import lock_conversation
-from bot.storage.database import Database, Execute
-from bot.storage.dialect import READ_AHEAD
-from bot.storage.migrate import migrate_database
-from bot.storage.read_ahead import Read, ReadAhead, read_ahead
 from tests.support.postgres_sessions import session
 
 TITLE = "SELECT title FROM conversations WHERE key='c'"
@@ -23,7 +23,7 @@ RETITLE = "UPDATE conversations SET title='new' WHERE key='c'"
 
 
 def opened(url: str) -> Database:
-    from bot.storage.postgres import DatabaseServer, PostgresDatabase
+    from bot.database.postgres import DatabaseServer, PostgresDatabase
 
     return PostgresDatabase(DatabaseServer(url))
 
@@ -117,8 +117,8 @@ async def test_what_was_read_ahead_does_not_outlive_a_write_a_lock_or_the_unit(u
 
 
 async def test_what_is_read_ahead_shares_a_message_with_what_waits(url: str, tmp_path: Path) -> None:
-    from bot.storage.postgres_session import connect
-    from bot.storage.postgres_statements import Statements
+    from bot.database.postgres_session import connect
+    from bot.database.postgres_statements import Statements
 
     reads = [
         "SELECT count(*) AS n FROM addresses",

@@ -18,18 +18,18 @@ import pytest
 from aiohttp import ClientError, ClientSession
 
 from agent.setting import Secret
+from bot.commands.feature import Door
 from bot.config.hooks import MAX_BODY_BYTES, HookConfig
 from bot.config.http import HttpConfig
 from bot.config.relay import RelayConfig, RelaySource
 from bot.config.schema import AccessConfig, ChannelConfig, Config
-from bot.current import Current
-from bot.feature import Door
+from bot.database.database import Database, StorageError
+from bot.database.migrate import migrate_database
 from bot.hooks.endpoint import HookEndpoint
 from bot.http.listener import listening
 from bot.http.route import BODY_SECONDS
 from bot.relay.server import MAX_BODIES, MAX_META_BYTES, MAX_TAKEN, Relay, Spool
-from bot.storage.database import Database, StorageError
-from bot.storage.migrate import migrate_database
+from bot.rights.current import Current
 from channels.base import ChannelError, TokenRejected
 from channels.shared.http_client import HttpClient
 from channels.shared.lifecycle import opened

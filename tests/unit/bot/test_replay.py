@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from agent.context import JudgedCall
+from agent.core.context import JudgedCall
 from agent.messages import Author, Thread
-from agent.models.settings import ModelSettings
 from agent.permissions.rules import Grant, RuleText, Subject, ToolUse, Verdict, judge, parse_rules
-from agent.sections import PermissionConfig
+from agent.settings.models import ModelSettings
+from agent.settings.sections import PermissionConfig
 from agent.spending import ModelCall
 from bot.admin.replay import PRICE, RATE, REFUSED, ROLE, Replay
 from bot.config.loader import ConfigError
@@ -23,11 +23,11 @@ from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.spending import BudgetConfig, Money, RateLimitConfig, TokenCount
 from bot.config.team import ApprovalRule, RoleAssignment, TeamConfig
 from bot.config.variant import load_variant
-from bot.features import table_of
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.main.features import table_of
 from bot.storage import calls, forgetting, grants, usage
-from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey
-from bot.storage.migrate import migrate_database
 from bot.storage.retention import delete_finished
 from bot.storage.usage import Payer, PricedCall
 from tests.support.rehearsed_database import rehearsed_database

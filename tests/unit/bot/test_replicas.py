@@ -11,18 +11,19 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from agent.spending import ModelCall
-from bot.service.jobs import JobWorker
-from bot.service.replicas import Replicas
-from bot.storage import budgets, conversations, inbox, jobs, outbox, replicas, runs, tasks, usage
+from bot.base.jobs import JobWorker
+from bot.database import replicas
+from bot.database.data_lock import DatabaseInUse
+from bot.database.database import Database, Execute, StorageError
+from bot.database.dialect import NOW
+from bot.database.replicas import FRESH_SECONDS, LEASE_SECONDS, SURE_SECONDS
+from bot.database.states import OutboxState, ReplicaState, RunState
+from bot.database.wake_ups import Written
+from bot.fleet.membership import Replicas
+from bot.storage import budgets, conversations, inbox, jobs, outbox, runs, tasks, usage
 from bot.storage.budgets import CallHold, CounterKey
-from bot.storage.data_lock import DatabaseInUse
-from bot.storage.database import Database, Execute, StorageError
-from bot.storage.dialect import NOW
 from bot.storage.outbox import Holder
-from bot.storage.replicas import FRESH_SECONDS, LEASE_SECONDS, SURE_SECONDS
-from bot.storage.states import OutboxState, ReplicaState, RunState
 from bot.storage.usage import Payer, PricedCall
-from bot.storage.wake_ups import Written
 from tests.fakes.server import until
 from tests.support.postgres_sessions import die, opened, register
 
@@ -295,7 +296,7 @@ async def test_a_process_that_ends_has_left(pair: tuple[Database, Database]) -> 
 async def test_a_process_that_cannot_reach_the_database_stops_before_its_lease_ends(
     pair: tuple[Database, Database], url: str
 ) -> None:
-    from bot.storage.postgres_session import connect
+    from bot.database.postgres_session import connect
 
     one, two = pair
     lost: list[float] = []

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Author, Kind, Message
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
+from bot.database.states import RunState
 from bot.journey import claims
-from bot.journey.claimed_run import ClaimedRun, RunEnding
+from bot.rights.claimed_run import ClaimedRun, RunEnding
 from bot.storage import inbox, runs
-from bot.storage.database import Database
-from bot.storage.migrate import migrate_database
-from bot.storage.states import RunState
 from tests.support.current_config import OPEN_ACCESS
 from tests.support.rehearsed_database import rehearsed_database
 from tests.unit.bot.test_commands import HELP, answering, receive, said

@@ -11,14 +11,14 @@ import pytest
 
 from agent.messages import Author, Message, Origin, ReplyHandle, Thread
 from agent.setting import Secret
+from bot.base.stored_secrets import seal_anew
 from bot.config.encryption import EncryptionConfig
 from bot.config.schema import Config
-from bot.features import gather_personal
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.main.features import gather_personal
 from bot.service.reply_handles import find_handle, keep_handle
-from bot.service.stored_secrets import seal_anew
 from bot.storage import reply_handles
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from bot.storage.retention import delete_finished
 from tests.support.rehearsed_database import RehearsedDatabase
 

@@ -19,10 +19,10 @@ import pytest
 
 from bot.admin.operations import Operations
 from bot.admin.restore import RestoreRefused, restore_backup
-from bot.cli.exit_codes import FAULT, OK, TAKEN
-from bot.storage.data_lock import DataLock
-from bot.storage.database import Database
-from bot.storage.migrate import DatabaseFault, NewerSchema, migrate_database, prepare_databases
+from bot.base.exit_codes import FAULT, OK, TAKEN
+from bot.database.data_lock import DataLock
+from bot.database.database import Database
+from bot.database.migrate import DatabaseFault, NewerSchema, migrate_database, prepare_databases
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import make_folders
 from sandbox.disk.sealing import NO_SEAL

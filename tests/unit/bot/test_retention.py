@@ -13,18 +13,18 @@ import orjson
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
+from bot.base.data_dir import conversation_folder
 from bot.config.schema import AccessConfig, Config
-from bot.current import Current
-from bot.features import gather_personal
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import RunState
 from bot.journey import claims
-from bot.journey.claimed_run import RunEnding
+from bot.main.features import gather_personal
 from bot.privacy.retention import Retention
+from bot.rights.claimed_run import RunEnding
+from bot.rights.current import Current
 from bot.service.channel_state import StoredChannelState
-from bot.service.data_dir import conversation_folder
 from bot.storage import conversations
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
-from bot.storage.states import RunState
 from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS

@@ -18,16 +18,22 @@ from agent.blocks import Ask
 from agent.messages import Author, Kind, Message, Origin, Requester, Thread
 from agent.schedules import ScheduleRequest, Timing
 from agent.spending import ModelCall
+from bot.base.schedule_timing import next_time, parse_timing, times_after, times_until
+from bot.base.times import TimingError
 from bot.config.schema import AccessConfig, ChannelConfig, Config, ScheduleConfig
 from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import RoleAssignment
-from bot.current import Current
-from bot.features import gather_presses
+from bot.database import audit
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import RunState
 from bot.journey import claims
-from bot.journey.claimed_run import RunEnding
+from bot.main.features import gather_presses
 from bot.rights import allowance
 from bot.rights.access import AccessPolicy
 from bot.rights.budget_limits import StandingBudgets
+from bot.rights.claimed_run import RunEnding
+from bot.rights.current import Current
 from bot.schedules import proposals
 from bot.schedules.command import begins_work
 from bot.schedules.feature import FEATURE
@@ -35,13 +41,8 @@ from bot.schedules.firing import MAX_MADE_UP, fire_due, pause_and_say
 from bot.schedules.proposals import ProposalRefused, propose_schedule
 from bot.schedules.watches import describe_changes
 from bot.schedules.words import describe_next, describe_timing
-from bot.service.schedule_timing import next_time, parse_timing, times_after, times_until
-from bot.service.times import TimingError
-from bot.storage import audit, conversations, people, schedules
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
+from bot.storage import conversations, people, schedules
 from bot.storage.schedules import ScheduleRow, move_next
-from bot.storage.states import RunState
 from bot.storage.usage import Payer, PricedCall, record_calls
 from catalogue import use_language
 from channels.base import Receipt

@@ -12,9 +12,9 @@ import pytest
 
 from agent.blocks import Final, Text
 from agent.messages import Thread
-from bot.service.background import PatientStore
-from bot.storage.database import Database, StorageError
-from bot.storage.migrate import migrate_database
+from bot.base.background import PatientStore
+from bot.database.database import Database, StorageError
+from bot.database.migrate import migrate_database
 from bot.storage.sent_messages import StoredSentMessages, known_messages, run_of_message
 from channels.base import SentMessage
 from channels.shared.reply_writer import ReplyWriter

@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agent.acp.settings import ExternalAgentSettings
-from agent.mcp.settings import McpConfig, McpServerSettings
-from agent.models.settings import ModelSettings
-from agent.sections import EmbeddingsConfig, ModelRoles, VoiceConfig
 from agent.setting import Secret
-from agent.web.settings import SearchSettings, WebConfig
+from agent.settings.acp import ExternalAgentSettings
+from agent.settings.mcp import McpConfig, McpServerSettings
+from agent.settings.models import ModelSettings
+from agent.settings.sections import EmbeddingsConfig, ModelRoles, VoiceConfig
+from agent.settings.web import SearchSettings, WebConfig
 from bot.admin.doctor import run_checks
+from bot.base.findings import Finding
 from bot.config.push import PushConfig, PushTarget
 from bot.config.schema import Config, MemoryConfig, SandboxConfig
-from bot.service.findings import Finding
+from bot.main.features import gather_checks
 from tests.fakes.model import FakeModel
 from tests.fakes.push import serve_push
 from tests.fakes.server import read_form
@@ -32,7 +33,7 @@ KEY = Secret("sk-secret-0123456789")
 
 async def findings(config: Config, *subjects: str) -> dict[str, Finding]:
     """Return the findings whose subject begins with one of these."""
-    return {each.subject: each for each in await run_checks(config) if each.subject.startswith(subjects)}
+    return {each.subject: each for each in await run_checks(config, gather_checks) if each.subject.startswith(subjects)}
 
 
 def services(port: int, **more: Any) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from agent.mcp.connection import McpConnection
-from agent.mcp.settings import McpConfig, McpServerSettings
-from agent.mcp.tokens import TokenFile, TokenFolder
+from agent.settings.mcp import McpConfig, McpServerSettings
+from agent.settings.mcp_tokens import TokenFile, TokenFolder
 from bot.config.schema import Config
-from bot.current import Current
+from bot.database.database import Database
+from bot.rights.current import Current
 from bot.service.shared_files import SharedFiles, SharedTokens, share_tokens
-from bot.storage.database import Database
 from tests.fakes.mcp_oauth import OAuthMcpServer
 from tests.unit.agent.test_mcp_sign_in import note, signed_in
 

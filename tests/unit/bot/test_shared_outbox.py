@@ -6,12 +6,12 @@ import asyncio
 import time
 
 from agent.messages import Author, Message, Origin, Thread
+from bot.database.database import Database, Execute
+from bot.database.states import OutboxKind, OutboxState, RunState
 from bot.journey import claims
 from bot.journey.outbox import Outbox
 from bot.storage import conversations, outbox, runs
-from bot.storage.database import Database, Execute
 from bot.storage.outbox import Holder, OutboxItem, enqueue_notice
-from bot.storage.states import OutboxKind, OutboxState, RunState
 from channels.base import SentMessages
 from tests.fakes.server import until
 from tests.support.current_config import current_of

@@ -10,13 +10,13 @@ from functools import partial
 import pytest
 
 from agent.fair_slots import PROCESSES, share_model_calls
-from agent.models.settings import CallLimits, ModelSettings
 from agent.models.traffic import ModelTraffic
+from agent.settings.models import CallLimits, ModelSettings
 from bot.config.schema import Config
 from bot.config.spending import RateLimitConfig
-from bot.current import Current
+from bot.database.database import Database
+from bot.rights.current import Current
 from bot.rights.rates import ToolAndMessageRates, ToolCallRates
-from bot.storage.database import Database
 
 Pair = tuple[Database, Database]
 

@@ -18,9 +18,9 @@ from agent.skills.exchange import keep_version, merge_records, pack_version, rea
 from agent.skills.library import SkillFolders, SkillLibrary, SkillState
 from agent.skills.records import Pin, SkillRecords, Staged
 from agent.stored_json import Damaged
+from bot.database.database import Database
 from bot.skills.sharing import LEASE, ROW, SharedSkills
 from bot.storage import shared_files, skill_versions
-from bot.storage.database import Database
 from bot.storage.leases import release_lease, take_leases
 
 pytestmark = pytest.mark.slow

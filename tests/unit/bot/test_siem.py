@@ -16,14 +16,14 @@ from agent.setting import Secret
 from bot.config.audit import AuditConfig, AuditPushConfig
 from bot.config.loader import ConfigError, load_config
 from bot.config.schema import Config
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.rights.current import Current
 from bot.siem.feature import check_receiver
 from bot.siem.pushing import AuditPush
-from bot.storage import audit
-from bot.storage.audit import AuditEvent, AuditKind
 from bot.storage.audit_push import move_cursor, read_cursor
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from tests.fakes.server import until
 from tests.fakes.siem import SiemReceiver, serve_siem
 from tests.support.rehearsed_database import RehearsedDatabase

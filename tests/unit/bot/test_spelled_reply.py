@@ -11,8 +11,8 @@ import pytest
 
 from agent.blocks import HINT_MARK, Approve, Ask, Block, Failed, Final, Notice, Text, command_hint
 from agent.messages import Thread
-from bot.features import gather_commands
 from bot.journey.spelled_reply import open_reply
+from bot.main.features import gather_commands
 from channels.base import Reply, SentMessages
 from tests.fakes.slack import JANE, FakeSlack
 from tests.support.current_config import current_of

@@ -12,10 +12,10 @@ import pytest
 
 import bot
 from agent.messages import Thread
-from bot.service import spool
+from bot.base import spool
+from bot.database.database import Database
+from bot.database.migrate import prepare_databases
 from bot.storage import outbox
-from bot.storage.database import Database
-from bot.storage.migrate import prepare_databases
 from tests.support.rehearsed_database import rehearsed_database
 
 HOME = Thread("slack", "T1", "C1")

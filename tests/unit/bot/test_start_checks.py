@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.models.settings import AgentConfigError
+from agent.settings.models import AgentConfigError
+from bot.base.findings import Check, Finding
+from bot.base.skill_library import open_library
 from bot.config.source import ConfigSource
-from bot.reload import ConfigReloader
+from bot.database.database import Database
+from bot.fleet.reload import ConfigReloader
 from bot.service.agent_builder import AgentBuilder
-from bot.service.findings import Check, Finding
-from bot.service.skill_library import open_library
-from bot.storage.database import Database
 from tests.support.current_config import current_of
 
 Begin = Callable[..., Awaitable[None]]

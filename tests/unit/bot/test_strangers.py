@@ -12,11 +12,11 @@ import pytest
 from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.config.schema import AccessConfig
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
 from bot.rights.access import AccessPolicy
 from bot.rights.strangers import DAY_SECONDS, MAX_PER_CHAT, NO_ACCESS_HERE, NO_ACCESS_PAIRING, answer_stranger
 from bot.storage import people
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from tests.support.rehearsed_database import rehearsed_database
 
 GROUP = Thread("telegram", "bot", "-100", "7")

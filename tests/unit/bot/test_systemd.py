@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from bot.base.systemd import SystemdNotifier
 from bot.config.loader import load_config
 from bot.config.schema import SystemdConfig
-from bot.service.systemd import SystemdNotifier
 
 UNIT = Path(__file__).parents[3] / "packaging" / "fawn.service"
 MOST_EXPOSURE = 3.0

@@ -10,13 +10,14 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import AccessConfig
-from bot.current import Current
+from bot.database import audit
+from bot.database.audit import AuditKind
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import RunState, TaskState
 from bot.journey.questions import attribute_request
-from bot.storage import audit, inbox, person_roles, runs, tasks
-from bot.storage.audit import AuditKind
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
-from bot.storage.states import RunState, TaskState
+from bot.rights.current import Current
+from bot.storage import inbox, person_roles, runs, tasks
 from bot.storage.tasks import TaskRow
 from bot.tasks.reports import TaskEnd, record_end
 from bot.tasks.starting import (

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Thread
-from bot.features import table_of
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import EntryKind
+from bot.main.features import table_of
 from bot.storage import conversations, retention, transcripts
-from bot.storage.database import Database, Execute
 from bot.storage.forgetting import PersonKey
-from bot.storage.migrate import migrate_database
 from bot.storage.moved_chats import move_chat
 from bot.storage.own_data import read_conversation
-from bot.storage.states import EntryKind
 from bot.storage.transcripts import TranscriptEntry
 from tests.support.rehearsed_database import rehearsed_database
 

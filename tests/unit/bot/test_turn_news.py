@@ -13,11 +13,11 @@ from pathlib import Path
 from agent.messages import Message
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.config.spending import RateLimitConfig
+from bot.database.database import Database, Execute
+from bot.fleet.turn_news import TurnNews
 from bot.journey import claims
 from bot.journey.running_turn import RunningTurn
-from bot.journey.turn_news import TurnNews
 from bot.storage import conversations, inbox, runs
-from bot.storage.database import Database, Execute
 from channels.base import Receipt
 from sandbox.base import Sandbox
 from tests.fakes.server import until

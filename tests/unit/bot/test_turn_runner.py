@@ -15,17 +15,17 @@ from urllib.parse import quote
 import pytest
 
 from agent.blocks import Final, internal_fault
-from agent.context import ToolServices
-from agent.factory import build_agent
+from agent.core.context import ToolServices
 from agent.messages import Author, Message, Origin, Thread
-from agent.sections import AgentSettings
+from agent.settings.sections import AgentSettings
+from agent.turn.factory import build_agent
+from bot.base.data_dir import conversation_folder
 from bot.config.schema import AccessConfig, ServiceLimits
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
 from bot.journey import claims
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
-from bot.service.data_dir import conversation_folder
-from bot.storage.database import Database
-from bot.storage.migrate import migrate_database
 from sandbox.base import Sandbox
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.disk.folders import ConversationFolders

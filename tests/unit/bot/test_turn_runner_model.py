@@ -16,22 +16,22 @@ import pytest
 from langchain_core.tools import BaseTool
 from langgraph.types import interrupt
 
-from agent.factory import build_agent
 from agent.messages import Kind, Message, Thread
-from agent.models.settings import ModelSettings
+from agent.settings.models import ModelSettings
+from agent.turn.factory import build_agent
+from bot.base.jobs import JobWorker
 from bot.config.schema import AccessConfig, ServiceLimits
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
 from bot.journey import claims
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
 from bot.journey.titles import SHOW_TITLE_JOB, TITLE_JOB, make_title, show_title
 from bot.rights.reservations import Budgets
-from bot.service.jobs import JobWorker
-from bot.storage.database import Database
-from bot.storage.migrate import migrate_database
 from channels.base import Receipt, Refused
 from sandbox.disk.folders import ConversationFolders
 from sandbox.docker.spec import DockerSettings
-from sandbox.select import select_provider
+from sandbox.engines.select import select_provider
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.fakes.server import until
 from tests.support.agent_tools import TOOLS, tool_with

@@ -9,17 +9,17 @@ from agent.blocks import ALWAYS_ALLOW, DENY, Approve
 from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.rules import Grant
 from bot.config.schema import AccessConfig
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
 from bot.journey import questions
+from bot.main.startup import follow_languages
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import question_columns
 from bot.schedules.firing import fire_due
-from bot.startup import follow_languages
 from bot.storage import conversations, grants
 from bot.storage import questions as stored_questions
-from bot.storage.database import Database, Execute
 from bot.storage.inbox import pending_commands
 from bot.storage.languages import choose_language
-from bot.storage.migrate import migrate_database
 from tests.fakes.server import until
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS

@@ -11,17 +11,17 @@ import pytest
 
 import bot
 from agent.messages import Author, Kind, Message, Origin, Thread
-from agent.models.settings import ModelPrice, ModelSettings
+from agent.settings.models import ModelPrice, ModelSettings
 from agent.spending import ModelCall, PlannedCall
 from bot.budgets.command import CHART_NAME, ChartJobs
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.spending import BudgetConfig, Money
-from bot.current import Current
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.rights.current import Current
 from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import budgets as stored
 from bot.storage import inbox, jobs, outbox, usage
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from bot.storage.outbox import Holder
 from bot.storage.usage import Payer, PricedCall
 from tests.support.reception import command_runner, command_service

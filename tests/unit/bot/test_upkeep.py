@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.storage.database import Database, Execute, StorageError
-from bot.storage.migrate import prepare_databases
-from bot.storage.upkeep import INCREMENTAL
+from bot.database.database import Database, Execute, StorageError
+from bot.database.migrate import prepare_databases
+from bot.database.upkeep import INCREMENTAL
 
 MARK = b"walrus"
 TABLES = (

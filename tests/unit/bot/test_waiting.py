@@ -13,14 +13,14 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.commands.waits import Waiting
 from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
-from bot.features import gather_waits, table_of
+from bot.database.database import Database, Execute
+from bot.database.migrate import migrate_database
+from bot.database.states import RunState
+from bot.main.features import gather_waits, table_of
 from bot.rights.approvals import RoutedApproval, question_columns
 from bot.rights.known_people import call_person
 from bot.storage import conversations, inbox, questions, runs
-from bot.storage.database import Database, Execute
-from bot.storage.migrate import migrate_database
 from bot.storage.retention import delete_finished
-from bot.storage.states import RunState
 from tests.support.current_config import current_of
 from tests.support.rehearsed_database import rehearsed_database
 

@@ -13,16 +13,16 @@ from aiohttp import web
 from agent.blocks import Final
 from agent.parsing.child import ParserProcess
 from agent.permissions.rules import RuleText
-from agent.sections import PermissionConfig
+from agent.settings.sections import PermissionConfig
 from agent.web.fetcher import WebFetcher
 from bot.config.schema import AccessConfig, ChannelConfig, Config
-from bot.current import Current
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
+from bot.rights.current import Current
 from bot.schedules.firing import fire_due
 from bot.schedules.watches import MAX_FAILURES, WatchJobs
 from bot.storage import jobs
-from bot.storage.database import Database
 from bot.storage.inbox import open_rows
-from bot.storage.migrate import migrate_database
 from tests.support.rehearsed_database import rehearsed_database
 from tests.support.schedule_rows import add_schedule
 from tests.support.web_server import ARTICLE, ClonedResponse, WebSite, serve_site

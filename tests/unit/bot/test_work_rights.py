@@ -15,14 +15,14 @@ from agent.spending import ModelCall
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import Right, RoleAssignment, RoleConfig, TeamConfig
+from bot.database.database import Database
+from bot.database.migrate import migrate_database
+from bot.database.states import RunState
 from bot.journey import claims
-from bot.journey.claimed_run import ClaimedRun, RunEnding
 from bot.journey.inbox import longest_wait
 from bot.rights.access import AccessPolicy
 from bot.rights.budget_limits import StandingBudgets
-from bot.storage.database import Database
-from bot.storage.migrate import migrate_database
-from bot.storage.states import RunState
+from bot.rights.claimed_run import ClaimedRun, RunEnding
 from bot.storage.usage import Payer, PricedCall, record_calls
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS

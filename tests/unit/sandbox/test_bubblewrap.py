@@ -22,7 +22,7 @@ from sandbox.base import OUTPUTS, WORKSPACE, Sandbox, SandboxGone, SandboxUnavai
 from sandbox.bubblewrap.provider import BubblewrapProvider, ProcessStream, explain_failure
 from sandbox.disk.files_only import FilesOnlyProvider
 from sandbox.docker.spec import DockerSettings
-from sandbox.select import LazySandbox, select_provider
+from sandbox.engines.select import LazySandbox, select_provider
 from sandbox.settings import SandboxSettings
 from sandbox.wire.client import StreamSandbox
 from tests.fakes.server import until
@@ -196,7 +196,7 @@ from pathlib import Path
 from sandbox.base import SandboxUnavailable
 from sandbox.docker.spec import DockerSettings
 from sandbox.disk.folders import ConversationFolders
-from sandbox.select import select_provider
+from sandbox.engines.select import select_provider
 
 measured = ConversationFolders(Path("threads"), 16)
 

@@ -30,8 +30,8 @@ from sandbox.docker.image_build import build_context
 from sandbox.docker.names import INSTANCE
 from sandbox.docker.provider import DockerProvider
 from sandbox.docker.spec import DockerSettings
-from sandbox.pool import SandboxPool
-from sandbox.select import LazySandbox, select_provider
+from sandbox.engines.select import LazySandbox, select_provider
+from sandbox.pool.pool import SandboxPool
 from sandbox.settings import SandboxSettings
 from sandbox.wire.client import StreamSandbox
 from tests.support.engines import (

@@ -18,8 +18,8 @@ import pytest
 from sandbox.inside import relay
 from sandbox.network import proxy as egress_proxy
 from sandbox.network.http import MAX_HEAD_BYTES
-from sandbox.network.rules import CA_FILE, SOCKET_NAME, NetworkRules
 from sandbox.network.service import EgressService
+from sandbox.rules import CA_FILE, SOCKET_NAME, NetworkRules
 from tests.fakes.server import until
 from tests.support.outside_world import HOST, Names, Outside, hosts
 

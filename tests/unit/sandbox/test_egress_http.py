@@ -13,10 +13,11 @@ from pathlib import Path
 import h11
 import pytest
 
-from sandbox.network.http import HttpPeer, StreamPair
-from sandbox.network.rules import SOCKET_NAME, NetworkRules
+from sandbox.base import StreamPair
+from sandbox.network.http import HttpPeer
 from sandbox.network.service import EgressService
 from sandbox.network.tls import NoServerName, parse_server_name
+from sandbox.rules import SOCKET_NAME, NetworkRules
 from tests.support.outside_world import HOST, Names, hosts
 
 GET = "GET / HTTP/1.1\r\nHost: inner.corp\r\n\r\n"

@@ -17,8 +17,8 @@ import pytest
 from sandbox.base import SandboxProvider, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.docker.provider import DockerProvider
-from sandbox.network.rules import NetworkRules
 from sandbox.network.service import EgressService
+from sandbox.rules import NetworkRules
 from sandbox.settings import SandboxSettings
 from tests.support.cluster import kubernetes_provider
 from tests.support.engines import docker_provider, docker_settings, need_bubblewrap, need_docker

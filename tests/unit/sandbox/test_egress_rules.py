@@ -11,7 +11,7 @@ import pytest
 from bot.config.loader import load_config
 from bot.service.sandbox_setup import sandbox_settings
 from sandbox.base import SandboxUnavailable
-from sandbox.network.rules import (
+from sandbox.rules import (
     EgressDenied,
     EgressPolicy,
     NetworkRules,

@@ -14,8 +14,8 @@ import pytest
 
 from sandbox.base import ShellCommand
 from sandbox.network import proxy as egress_proxy
-from sandbox.network.rules import SOCKET_NAME, NetworkRules
 from sandbox.network.service import EgressService
+from sandbox.rules import SOCKET_NAME, NetworkRules
 from tests.fakes.server import until
 from tests.support.outside_world import HOST, Names, Outside, hosts
 from tests.unit.sandbox.test_egress import ask

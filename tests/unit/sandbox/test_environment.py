@@ -14,8 +14,8 @@ import pytest
 
 from sandbox.base import WORKSPACE, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
-from sandbox.network.rules import NetworkRules
 from sandbox.network.service import EgressService
+from sandbox.rules import NetworkRules
 from sandbox.settings import SandboxSettings
 from tests.support.engines import need_bubblewrap
 from tests.support.outside_world import HOST, Names, Outside, hosts

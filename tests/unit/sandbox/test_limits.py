@@ -12,7 +12,7 @@ import pytest
 from sandbox.base import CommandResult, Sandbox, SandboxGone, ShellCommand
 from sandbox.bubblewrap import cgroup as limits_cgroup
 from sandbox.bubblewrap.provider import BubblewrapProvider
-from sandbox.network.rules import NetworkRules
+from sandbox.rules import NetworkRules
 from sandbox.settings import SandboxSettings
 from tests.support.engines import need_bubblewrap, unprivileged
 

@@ -13,7 +13,7 @@ import pytest
 
 from sandbox.base import WORKSPACE, Sandbox, SandboxProvider, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
-from sandbox.network.rules import NetworkRules
+from sandbox.rules import NetworkRules
 from sandbox.settings import SandboxSettings
 from sandbox.system_calls import ARCHITECTURES, EXAMINED_CALLS, FORBIDDEN_CALLS, NAMESPACES, seccomp_profile
 from sandbox.users import FIRST_USER_ID, USER_COUNT, SandboxUsers

@@ -1,0 +1,1 @@
+"""What all HTTP interfaces share: who calls, paths and bodies, pages of results, streams of events."""

@@ -1,0 +1,1 @@
+"""Choose the engine of the sandboxes."""

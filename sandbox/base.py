@@ -19,7 +19,7 @@ from catalogue import N_, LocalizedError
 
 ROOT = "/mnt/user-data"
 WORKSPACE, UPLOADS, OUTPUTS = f"{ROOT}/workspace", f"{ROOT}/uploads", f"{ROOT}/outputs"
-SKILLS = "/mnt/skills"
+SKILLS, SHARED_MODULES = "/mnt/skills", ".lib"  # the second is a folder there, on the path of Python
 FOLDERS = ("workspace", "uploads", "outputs")
 NO_REASON = N_("no reason given")
 

@@ -23,7 +23,7 @@ from agent.skills.records import SkillRecords, read_records
 from agent.skills.skill import SKILL_FILES, Skill, read_skill
 from agent.skills.tree import LEFT_OUT, Tree, copy_tree, hash_tree, is_changed, list_tree, stamp
 from catalogue import N_, LazyText
-from sandbox.base import SKILLS
+from sandbox.base import SHARED_MODULES, SKILLS
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,9 @@ MAX_INLINE_STAMPS = 200  # more files are looked at in a thread
 MAX_DESCRIBED = 30  # with more skills, the brief has their names only
 INDEX_FILE = "INDEX.md"
 VIEW_FOLDER = "view"  # what sandboxes see, made anew at each start
+SHARED_FOLDER = PUBLIC_FOLDER.with_name("lib")  # modules that scripts of several skills import…
+INSIDE_FOLDER = Path(__file__).parents[2] / "sandbox" / "inside"  # …and our readers of documents
+READERS = ("archives", "document_bounds", "office", "sheets", "text_encoding")
 
 BRIEF = (
     "# Skills\n\nSkills are instructions for certain tasks, with scripts and other files. If a request fits a skill,"
@@ -311,8 +314,9 @@ class SkillLibrary:
         """Make the view hold these skills; a running sandbox sees the change."""
         self.view.mkdir(parents=True, exist_ok=True)
         self.view.chmod(0o755)  # a sandbox may run as another user
+        write_shared_modules(self.view / SHARED_MODULES)
         for path in self.view.iterdir():
-            if path.is_dir() and path.name not in enabled:
+            if path.is_dir() and path.name not in (SHARED_MODULES, *enabled):
                 shutil.rmtree(path)
         for name, each in enabled.items():
             target = self.view / name
@@ -323,6 +327,22 @@ class SkillLibrary:
         if not file.exists() or file.read_text("utf-8") != index:
             file.write_text(index, encoding="utf-8")
             file.chmod(0o644)
+
+
+def write_shared_modules(target: Path) -> None:
+    """Put the modules that scripts of skills share into a folder, which commands have in PYTHONPATH. Raises OSError."""
+    sources = {path.name: path for path in SHARED_FOLDER.glob("*.py")}
+    sources |= {f"sandbox/inside/{name}.py": INSIDE_FOLDER / f"{name}.py" for name in READERS}
+    content = {name: source.read_bytes() for name, source in sources.items()}
+    if content == {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*.py")}:
+        return
+    shutil.rmtree(target, ignore_errors=True)
+    for folder in (target, target / "sandbox", target / "sandbox/inside"):
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
+    for name, text in content.items():
+        (target / name).write_bytes(text)
+        (target / name).chmod(0o644)
 
 
 def installed_names(folders: SkillFolders) -> set[str]:

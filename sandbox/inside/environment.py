@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 WORKSPACE = "/mnt/user-data/workspace"
+SHARED_MODULES = "/mnt/skills/.lib"  # of the skills' scripts
 HOME = "/home/agent"
 VENV = f"{WORKSPACE}/.venv"
 SCRIPT_FOLDER = f"{HOME}/.fawn"  # our scripts
@@ -21,6 +22,7 @@ COMMAND_VARIABLES = {
     "HOME": HOME,
     "USER": "agent",
     "LANG": "C.UTF-8",
+    "PYTHONPATH": SHARED_MODULES,  # a command that sets it has them all the same, by PYTHON_SCRIPT
     "PYTHONUNBUFFERED": "1",  # shows a program's progress while it runs
     "XDG_CACHE_HOME": f"{WORKSPACE}/.cache",
     "PYTHONUSERBASE": f"{WORKSPACE}/.local",
@@ -50,6 +52,7 @@ exec 9>&-
 exec {VENV}/bin/python -m pip "$@"
 """
 PYTHON_SCRIPT = f"""#!/bin/sh
+case ":${{PYTHONPATH}}:" in *:{SHARED_MODULES}:*) ;; *) export PYTHONPATH="${{PYTHONPATH}}:{SHARED_MODULES}" ;; esac
 [ "$1 $2" != "-m pip" ] || {{ shift 2; exec {SCRIPT_FOLDER}/pip "$@"; }}
 exec $PYTHON "$@"
 """

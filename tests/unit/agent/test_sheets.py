@@ -167,7 +167,11 @@ def test_the_skill_and_the_service_read_the_same_cells(tmp_path: Path) -> None:
     rows = '<row r="2"><c r="B2" t="str"><v>x</v></c><c r="D2"><f>B2*2</f><v>4.5</v></c></row>'
     path = book_of(tmp_path / "a.xlsx", rows)
     done = subprocess.run(
-        [sys.executable, "-S", str(EXTRACT), path, "--json"], capture_output=True, text=True, check=True
+        [sys.executable, "-S", str(EXTRACT), path, "--json"],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert json.loads(done.stdout) == [{"mark": "sheet One A1:D2", "text": "row: A\tB\tC\tD\n2: \tx\t\t4.5  [D2=B2*2]"}]
     assert table_of(path) == ["| 2 | x | 4.5 |"]

@@ -29,6 +29,7 @@ from agent.skills.library import (
 )
 from agent.skills.skill import read_skill
 from agent.skills.tree import check_tree
+from sandbox.base import SHARED_MODULES
 
 PLAIN = "---\nname: plot\ndescription: Draw a chart. Use it for numbers.\n---\nDo this.\n"
 
@@ -250,7 +251,11 @@ async def test_the_view_holds_enabled_skills_without_links(library: SkillLibrary
     write_skill(library.folders.custom, "broken", "nothing")
     current = await library.refresh()
     assert [*current.faults] == ["custom/broken"]
-    assert sorted(path.relative_to(library.view).as_posix() for path in library.view.rglob("*")) == [
+    found = {path.relative_to(library.view).as_posix() for path in library.view.rglob("*")}
+    shared = {f"{SHARED_MODULES}/skill_program.py", f"{SHARED_MODULES}/sandbox/inside/office.py"}
+    assert shared < found
+    assert {oct((library.view / name).stat().st_mode)[-3:] for name in shared} == {"644"}
+    assert sorted(name for name in found if not name.startswith(SHARED_MODULES)) == [
         "INDEX.md", "other", "other/SKILL.md", "plot", "plot/SKILL.md", "plot/tool.py",
     ]  # fmt: skip
     changes.set_enabled(library, "other", enabled=False)
@@ -375,6 +380,6 @@ def test_sandboxes_see_only_the_skills_that_are_allowed(library: SkillLibrary) -
     assert {path.name for path in library.view.iterdir()} >= {"plot", "chart"}
     library.folders = replace(library.folders, allow=("chart",))
     library.reload()
-    assert {path.name for path in library.view.iterdir()} == {"chart", "INDEX.md"}
+    assert {path.name for path in library.view.iterdir()} == {"chart", "INDEX.md", SHARED_MODULES}
     assert "plot" not in (library.view / "INDEX.md").read_text()
     assert set(library.current.skills) >= {"plot", "chart"}, "operators still see it"

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.base import WORKSPACE, CommandResult, Sandbox, ShellCommand
+from agent.skills.library import write_shared_modules
+from sandbox.base import SHARED_MODULES, WORKSPACE, CommandResult, Sandbox, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.docker.spec import DockerSettings
 from sandbox.settings import SandboxSettings
@@ -46,6 +47,7 @@ def skill_shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fill_shelf(shelf: Path) -> Path:
     """Copy the shipped skills into a folder, and the packages unless an image has them."""
     shutil.copytree(ROOT / "skills/public", shelf, ignore=shutil.ignore_patterns("__pycache__"))
+    write_shared_modules(shelf / SHARED_MODULES)
     if not IMAGE:
         shutil.copytree(ROOT / ".venv/skill-packages", shelf / "packages", copy_function=link_file)
     return shelf

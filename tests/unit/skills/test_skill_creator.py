@@ -51,7 +51,8 @@ FRONTS = {
 def check(folder: Path) -> Any:
     """Run the check with a YAML parser, as in the image."""
     command = [sys.executable, str(SCRIPTS / "check_skill.py"), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    shared = {"PYTHONPATH": str(ROOT / "skills/lib")}
+    done = subprocess.run(command, env=shared, capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)
     assert done.returncode == (0 if found["ok"] else 1)
     return found

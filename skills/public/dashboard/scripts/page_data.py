@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Union
 
-from text_encoding import decode_text
+from sandbox.inside.text_encoding import decode_text
 
 MAX_BYTES = 50 << 20
 MAX_GROUPS = 8  # series of one chart; the others become "other"

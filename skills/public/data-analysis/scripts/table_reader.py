@@ -11,10 +11,9 @@ import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from text_encoding import decode_text
-
 from sandbox.inside.document_bounds import DocumentUnreadable, open_archive
 from sandbox.inside.sheets import Book, filled
+from sandbox.inside.text_encoding import decode_text
 
 MISSING = {"", "na", "n/a", "nan", "null", "none", "-", "--", "?"}
 NUMBER = re.compile(r"[-+]?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?([eE][-+]?\d+)?")

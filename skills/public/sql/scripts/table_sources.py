@@ -13,10 +13,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from text_encoding import decode_text
-
 from sandbox.inside import sheets
 from sandbox.inside.document_bounds import DocumentUnreadable, open_archive
+from sandbox.inside.text_encoding import decode_text
 
 MAX_INPUT_BYTES = 1 << 30
 MAX_CONVERTED_BYTES = 200 << 20  # of what is converted in memory: workbooks, other encodings, JSON objects

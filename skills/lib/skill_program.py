@@ -1,6 +1,6 @@
 """Run a program of a skill from the command line, or with the same as JSON on stdin. Results and errors are JSON.
 
-Several shipped skills have this file, each its own copy; a test keeps the copies equal.
+The programs of several shipped skills import it from the folder next to the skills.
 """
 
 from __future__ import annotations

@@ -97,8 +97,6 @@ def _print_report(report: dict[str, Any]) -> None:
     print(" (`fawn pair list`)" if report["unpaired"] else "")
     print(_("undelivered replies: {n}, dead letters: {dead}", n=report["undelivered"], dead=report["dead"]))
     print(JobCounts(**report["jobs"]), FeedbackCounts(**report["feedback"]), sep="\n")
-    for proposal in report["proposals"]:
-        print(_("proposal: {text}", text=proposal))
 
 
 COMMAND = ConfiguredCommand(_status, _add_arguments)

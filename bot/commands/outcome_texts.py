@@ -8,13 +8,11 @@ from agent.outcomes import CallError, Used
 from bot.commands.call import CommandCall
 from bot.rights.budget_texts import format_money
 from bot.rights.deeds import SEE_SERVICE
-from bot.service.model_comparison import MIN_THUMBS
-from bot.service.model_proposals import describe, find_proposals
 from bot.service.outcome_records import add_up
 from bot.storage.outcomes import OUTCOME_DAYS, OutcomeKey, OutcomeSums, read_outcomes
 from catalogue import N_, _, list_items, ngettext
 
-MIN_CALLS = 20  # of which a share is said to members
+MIN_CALLS = MIN_THUMBS = 20  # of which a share is said to members
 MAX_LISTED = 20
 MAX_ERRORS = 4
 ERROR_WORDS = {
@@ -33,7 +31,7 @@ ERROR_WORDS = {
 
 
 def describe_models(call: CommandCall) -> str:
-    """Return how the models did that this person may use, and for operators what they could change; "": nothing yet."""
+    """Return how the models did that this person may use; "": nothing yet."""
     sums = read_outcomes(call.execute, Used.MODEL, call.now)
     names = {name for name in call.current.models if call.role.may_use_model(name)}
     by_model = add_up((OutcomeKey(key.used, key.name), each) for key, each in sums.items() if key.name in names)
@@ -42,9 +40,6 @@ def describe_models(call: CommandCall) -> str:
     if full:
         several = {key: each for key, each in sums.items() if key.name in names}
         blocks += [_describe_table(_("By role:"), several, full=True)] if len(several) > len(by_model) else []
-        config = call.current.config
-        proposals = [describe(each, config) for each in find_proposals(sums, config)]
-        blocks += ["\n".join([_("A proposal:"), *(f"- {each}" for each in proposals)])] if proposals else []
     return "\n\n".join(filter(None, blocks))
 
 

@@ -17,7 +17,6 @@ from bot.database.states import OutboxState
 from bot.journey.scheduler import Scheduler
 from bot.rights.current import Current
 from bot.service.crashes import describe_crash, latest_crash
-from bot.service.model_proposals import model_proposals
 from bot.status.live_view import TurnsInProgress, describe_elsewhere, describe_turn, recent_log, turns_in_progress
 from bot.status.local_checks import judge_disk
 from bot.status.model_reach import ModelReach
@@ -240,9 +239,6 @@ class ServiceStatus:
                 durable=False,
             ),
             "live": len(await self._store.run(self._turns, durable=False)),
-            "proposals": await self._store.run(
-                lambda execute: model_proposals(execute, self._current.config, time.time()), durable=False
-            ),
             **counts,
         }
 

@@ -80,7 +80,6 @@ class StatusAnswer:
     unpaired: int
     jobs: JobsAnswer
     feedback: Thumbs
-    proposals: list[str]
 
 
 @dataclass(frozen=True, slots=True)

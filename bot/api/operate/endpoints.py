@@ -288,7 +288,6 @@ async def read_status(door: Door, caller: Caller) -> StatusAnswer:
         unpaired=report["unpaired"],
         jobs=answers.JobsAnswer(**report["jobs"]),
         feedback=answers.Thumbs(**report["feedback"]),
-        proposals=report["proposals"],
     )
 
 

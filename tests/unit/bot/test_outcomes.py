@@ -1,11 +1,9 @@
-"""Outcomes over real rows: what a run adds, a request with a question, thumbs that come and go, proposals."""
+"""Outcomes over real rows: what a run adds, a request with a question, thumbs that come and go."""
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,17 +11,11 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from agent.outcomes import CallError, CallOutcome, Used
-from agent.settings.models import ModelSettings
-from agent.settings.sections import ModelRoles
-from agent.settings.subagents import KindSettings, NamedAgentSettings, SubagentSettings
 from agent.spending import ModelCall
-from bot.config.schema import Config
 from bot.database.database import Database, Execute
 from bot.database.migrate import migrate_database
 from bot.database.states import RunState
 from bot.outcomes.recording import record_part, record_run
-from bot.service.model_comparison import cost_ratio, find_cheaper, share_difference, wilson
-from bot.service.model_proposals import describe, find_proposals, present_models
 from bot.service.outcome_records import record_job
 from bot.storage import feedback, personal, retention, runs, usage
 from bot.storage.outcomes import OUTCOME_DAYS, OutcomeKey, OutcomeSums, read_outcomes
@@ -167,89 +159,3 @@ async def test_a_job_and_an_interrupted_run_count_without_a_request_of_a_person(
     assert (await found(store))[OutcomeKey(Used.MODEL, "tiny", "title")].requests == 1
     tool = (await found(store, Used.TOOL))[BASH]
     assert (tool.requests, tool.calls, tool.failed) == (0, 1, 1)
-
-
-# ------------------------------------------------------------ statistics
-
-
-def sums_of(costs: list[int], up: int, down: int, failed: int = 0) -> OutcomeSums:
-    squares = float(sum(cost * cost for cost in costs))
-    calls = 3 * len(costs)
-    return OutcomeSums(len(costs), calls, failed, 1.0, sum(costs), squares, 0, up, down)
-
-
-DEAR = sums_of([1000, 1400, 900, 700] * 15, up=50, down=4)
-CHEAP = sums_of([600, 700, 500, 400] * 15, up=49, down=5)
-
-
-def test_a_cheaper_model_with_the_same_thumbs_is_found() -> None:
-    found = find_cheaper("lead", "a", {"a": DEAR, "b": CHEAP}, ["a", "b"])
-    assert found
-    assert (found.other, round(found.saved, 2)) == ("b", 0.45)
-    assert 0.3 < found.least < found.saved < found.most < 0.6
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        replace(CHEAP, requests=29),
-        replace(CHEAP, up=18, down=1),
-        replace(CHEAP, unpriced=1),
-        replace(CHEAP, up=40, down=14),
-        replace(CHEAP, failed=30),
-        replace(CHEAP, cost=0, squares=0.0),
-        sums_of([900, 1300, 800, 700] * 15, up=50, down=4),
-        sums_of([100] * 59 + [30_000], up=50, down=4),
-    ],
-    ids=["few requests", "few thumbs", "unknown price", "worse", "fails", "free", "hardly cheaper", "one dear request"],
-)
-def test_without_enough_evidence_nothing_is_proposed(other: OutcomeSums) -> None:
-    assert find_cheaper("lead", "a", {"a": DEAR, "b": other}, ["a", "b"]) is None
-
-
-def test_only_configured_models_are_proposed_and_only_against_the_present_one() -> None:
-    assert find_cheaper("lead", "a", {"a": DEAR, "b": CHEAP}, ["a"]) is None
-    assert find_cheaper("lead", "c", {"a": DEAR, "b": CHEAP}, ["a", "b", "c"]) is None
-    assert find_cheaper("lead", "b", {"a": DEAR, "b": CHEAP}, ["a", "b"]) is None
-
-
-def test_the_intervals_are_those_of_the_books() -> None:
-    """Wilson's for 15 of 148 and Newcombe's for 56 of 70 against 48 of 80 (Newcombe 1998, table II)."""
-    assert wilson(15, 148) == pytest.approx((0.0624, 0.1605), abs=5e-4)
-    assert share_difference(56, 70, 48, 80) == pytest.approx((0.0524, 0.3339), abs=5e-4)
-    assert (wilson(0, 0), share_difference(1, 1, 0, 0)) == ((0.0, 1.0), (-1.0, 1.0))
-
-
-def test_the_interval_of_the_cost_holds_the_truth_19_of_20_times() -> None:
-    """Costs of requests are skewed: most are small, a few are large."""
-    dice, hits = random.Random(3), 0
-    for _ in range(400):
-        before = [round(1000 * dice.lognormvariate(0, 0.8)) for _ in range(60)]
-        after = [round(700 * dice.lognormvariate(0, 0.8)) for _ in range(60)]
-        ratio = cost_ratio(sums_of(before, 1, 1), sums_of(after, 1, 1))
-        assert ratio
-        hits += ratio[1] <= 0.7 <= ratio[2]
-    assert 0.91 <= hits / 400 <= 0.98
-
-
-def test_a_proposal_names_the_setting_of_its_role() -> None:
-    config = Config(
-        models=(ModelSettings("a"), ModelSettings("b")),
-        roles=ModelRoles(),
-        subagents=SubagentSettings(kinds=(KindSettings("research", model="b"),)),
-        agents=(NamedAgentSettings("helper"),),
-    )
-    assert present_models(config) == {
-        "lead": "a", "general-purpose": "a", "bash": "a", "research": "b", "helper": "a"
-    }  # fmt: skip
-    sums = {OutcomeKey(Used.MODEL, name, role): each for role in ("lead", "helper", "research") for name, each in
-            {"a": DEAR, "b": CHEAP}.items()}  # fmt: skip
-    proposals = [describe(each, config) for each in find_proposals(sums, config)]
-    assert len(proposals) == 2, "research has the cheap one"
-    assert proposals[0] == (
-        "In the role `lead`, `b` cost 45 % less a request than `a` in the last 30 days (95 % interval: 40 to 49 %):"
-        " $0.0006 in 60 requests, $0.0010 in 60. People gave it 👍 for 49 of 54 answers that they judged, and `a` for"
-        " 50 of 54. They did not get the same requests, so try it first. To change it, set `roles.lead` to `b`; I"
-        " change nothing by myself."
-    )
-    assert "set `model` of `helper` in `agents` to `b`" in proposals[1]

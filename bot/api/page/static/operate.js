@@ -98,7 +98,7 @@ export class View {
 
   draw(seen) {
     const { status } = seen;
-    this.draw_(this.health, "health", [status.healthy, status.troubles, status.channels, seen.sign_ins, this.may, seen.servers, status.sandbox, seen.sandboxes, seen.turns.length, status.queued, status.oldest > 5, status.jobs, status.model_error, status.proposals, status.feedback], () => this.healthParts(seen));
+    this.draw_(this.health, "health", [status.healthy, status.troubles, status.channels, seen.sign_ins, this.may, seen.servers, status.sandbox, seen.sandboxes, seen.turns.length, status.queued, status.oldest > 5, status.jobs, status.model_error, status.feedback], () => this.healthParts(seen));
     this.section("waiting", seen.waiting, (items) => items.map((item) => this.waitingItem(item)), seen.waiting.length);
     this.section("turns", seen.turns.map(({ tokens, ...turn }) => turn), (turns) => [table(t("turns_now"), ["who", "where", "doing", "since", ...(turns.some((turn) => turn.host) ? ["host"] : []), ""], turns.map((turn) => this.turnRow(turn, turns.some((other) => other.host))))], seen.turns.length);
     this.section("queue", seen.queue, (rows) => [table(t("queue"), ["who", "where", "since", "why"], rows.map((row) => [row.name || row.person, where(row), timeOf(row.since), t(`why_${row.why}`)])), seen.queue_more ? h("p", { class: "dim small", text: t("and_more") }) : null], seen.queue.length);
@@ -131,7 +131,6 @@ export class View {
     parts.push(h("ul", { class: "lights" }, channels, servers.length ? servers : light("good", status.model, ""), light(disk ? "bad" : "good", t("disk"), disk ? "" : t("has_room")), light("good", t("sandboxes"), `${t("in_use", { n: seen.sandboxes })} · ${status.sandbox}`),
       light(late ? "bad" : "good", t("queue"), status.queued ? t("queue_waits", { n: status.queued, time: duration(status.oldest) }) : t("queue_empty")), light(status.jobs.given_up ? "warn" : "good", t("jobs"), t("jobs_are", { waiting: status.jobs.waiting, running: status.jobs.running, given_up: status.jobs.given_up }))));
     if (status.model_error) parts.push(h("p", { class: "small" }, h("b", { text: `${status.model_error.model}: ` }), status.model_error.text, " ", timeOf(status.model_error.at)));
-    for (const each of status.proposals) { const view = new Markdown("markdown small"); view.update(each, true); parts.push(view.element); }
     if (status.feedback.up + status.feedback.down) parts.push(h("p", { class: "dim small", text: t("thumbs_30", { up: status.feedback.up, down: status.feedback.down }) }));
     return parts;
   }

@@ -88,11 +88,14 @@ class Document:
     @property
     def files(self) -> list[str]:
         """The names of the files that were read."""
-        return [name for name in (self.file, self._local.file if self._local else "") if name]
+        return [name for name in (self.file, *(self._local.files if self._local else ())) if name]
 
     def add(self, local: Document) -> None:
         """Add the document whose settings were merged over those of this one."""
-        self._local = local
+        if self._local:
+            self._local.add(local)
+        else:
+            self._local = local
         self.paths |= local.paths
         self.faults += local.faults
         self.faulty |= local.faulty
@@ -101,7 +104,7 @@ class Document:
 
     def owns(self, at: Location) -> bool:
         """Return whether a setting comes from this document: it, or the list or value around it, is written there."""
-        if at in self._keys:
+        if at in self._keys or (self._local and self._local.owns(at)):
             return True
         around = next((at[:end] for end in range(len(at) - 1, 0, -1) if at[:end] in self._nodes), ())
         return bool(around) and not isinstance(self._nodes[around], yaml.MappingNode)

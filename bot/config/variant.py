@@ -20,10 +20,10 @@ def load_variant(file: Path, base: Path | None) -> Config:
     environ = known_variables(base)
     document = Document(str(file), file.absolute().parent, environ)
     sections = read_document(document, file, PARTS)
-    if sections and set(sections) <= set(PARTS):
-        base = base or default_file()
-        whole = Document(str(base or ""), document.folder, environ)
-        sections = ((read_files(whole, base) if base else None) or {}) | sections
-        document.folder = base.absolute().parent if base else document.folder
-        document.variables |= whole.variables
-    return checked_config(document, sections)
+    base = base or default_file()
+    if not base or not sections or not set(sections) <= set(PARTS):
+        return checked_config(document, sections)
+    whole = Document(str(base), base.absolute().parent, environ)
+    below = read_files(whole, base)
+    whole.add(document)
+    return checked_config(whole, below and below | sections)

@@ -37,6 +37,7 @@ from channels.console.files import NotSent, describe_download, find_files, save_
 from channels.console.markdown import LiveMarkdown, render_markdown
 from channels.console.view import (
     ICONS,
+    ConsoleView,
     FinalReply,
     Key,
     Look,
@@ -78,7 +79,7 @@ class _LiveReply:
         self.shown = (text, columns)
 
 
-class TerminalView:
+class TerminalView(ConsoleView):
     """Show a prompt at the bottom and streamed replies above it; finished output scrolls up.
 
     `folder` keeps the history between runs, and copies of the files that are sent.

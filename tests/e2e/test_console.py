@@ -92,6 +92,11 @@ async def test_a_console_attaches_and_leaves_the_service_running(
     await shows(window, "Press Ctrl-C again to leave; Fawn keeps running.")
     window.type("\x03")
     assert await leaves(window) == 0
+    other = await terminals.open(service, "chat")
+    await shows(other, "Attached to the running Fawn.")
+    other.type("\x04")
+    assert await leaves(other) == 0
+    assert "Traceback" not in other.text()
     telegram.send(ask(text="still alive"))
     await telegram.wait(JANE, "still alive")
 

@@ -30,6 +30,7 @@ from bot.storage import calls, forgetting, grants, usage
 from bot.storage.forgetting import PersonKey
 from bot.storage.retention import delete_finished
 from bot.storage.usage import Payer, PricedCall
+from tests.fakes.telegram import TOKEN
 from tests.support.rehearsed_database import rehearsed_database
 
 THREAD = Thread("slack", "T1", "C1", "7")
@@ -254,6 +255,19 @@ def test_a_file_is_a_configuration_or_replaces_sections(
     config = load_variant(tmp_path / "rules.yaml", tmp_path / "config.yaml")
     found = config.team.default_role, config.permissions.deny, config.limits.live_turns
     assert found == (role, denied, turns)
+
+
+def test_sections_replace_those_of_a_base_in_two_files(tmp_path: Path) -> None:
+    people = f"channels: {{telegram: {{token: '{TOKEN}', access: {{allow: [11111111]}}}}}}\n"
+    (tmp_path / "config.yaml").write_text(f"config_version: 1\ndata_dir: {tmp_path}\n{people}")
+    (tmp_path / "config.local.yaml").write_text("limits: {live_turns: 4}\npermissions: {ask: [bash]}\n")
+    (tmp_path / "rules.yaml").write_text("permissions: {deny: [ls]}\n")
+    config = load_variant(tmp_path / "rules.yaml", tmp_path / "config.yaml")
+    assert [channel.access.allow for channel in config.channels if channel.name == "telegram"] == [("11111111",)]
+    assert (config.permissions.deny, config.permissions.ask, config.limits.live_turns) == (("ls",), (), 4)
+    (tmp_path / "rules.yaml").write_text("permissions: {deny: ['b(']}\n")
+    with pytest.raises(ConfigError, match=r"rules.yaml:1: permissions.deny"):
+        load_variant(tmp_path / "rules.yaml", tmp_path / "config.yaml")
 
 
 @pytest.mark.parametrize(

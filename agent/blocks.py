@@ -78,6 +78,7 @@ class Ask:
     until: float = 0.0  # the Unix time when it expires; 0: never
     approval: bool = False  # the options are the first of APPROVAL_OPTIONS
     personal: bool = False  # only the requester may answer
+    context: bool = False  # the answer comes with the quotes and files of its message; else it is the typed words alone
 
     def match_option(self, text: str) -> str | None:
         """Return the option with this text or number."""

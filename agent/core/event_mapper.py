@@ -242,7 +242,8 @@ def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
         return replace(approve, id=f"{interrupt.id}-{approve.call_hash[:16]}")
     options = tuple(map(str, value.get("options") or ()))
     question, free_text = str(value.get("question", "")), bool(value.get("free_text", True))
-    return Ask(interrupt.id, question, options, free_text, personal=bool(value.get("personal")))
+    personal, context = bool(value.get("personal")), bool(value.get("context"))
+    return Ask(interrupt.id, question, options, free_text, personal=personal, context=context)
 
 
 def _offer_grant(approve: Approve, grant: Grant, argument: str, outward: str = "") -> Approve:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from langchain_core.messages import HumanMessage
 
+from agent.blocks import Approve, Ask
 from agent.core.pictures import PICTURES_KEY
 from agent.messages import Message, Origin, Quote
 from agent.schedules import NOTHING_NEW
@@ -104,6 +106,19 @@ def format_body(item: UserInput) -> str:
         _format_files(item.uploads),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def format_answer(text: str, item: UserInput | None, question: Ask | Approve) -> str:
+    """Return an answer for the call that asked: the person's own words, typed or spoken in the message `item`.
+
+    Only a question with `context` gets the quotes and files of the message, too: the others compare the words.
+    """
+    if isinstance(question, Approve) or item is None:
+        return text
+    if question.context:
+        return format_body(replace(item, message=replace(item.message, text=text)))
+    spoken = [upload.transcript for upload in item.uploads if upload.transcript]
+    return text.strip() or "\n\n".join(spoken)
 
 
 def _safe_name(name: str) -> str:

@@ -26,7 +26,8 @@ async def ask_clarification(
             f"The question has {chars:,} characters, and people read at most {MAX_CHARS:,}. Ask in fewer words, and put"
             " a long text into a file that you present."
         )
-    return await ask_person(runtime.context, {"kind": "ask", "question": question, "options": options})
+    value = {"kind": "ask", "question": question, "options": options, "context": True}
+    return await ask_person(runtime.context, value)
 
 
 make = always(ask_clarification)

@@ -7,7 +7,7 @@ entered twice resumes where it was, and the model never gets the same message tw
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Annotated, Any, NotRequired
 
@@ -21,7 +21,7 @@ from agent.core.event_mapper import end_step, interrupt_question, make_step, pre
 from agent.core.graphs import Graph
 from agent.core.policy import call_key
 from agent.core.tool import ToolTraits
-from agent.core.user_message import MessageFormatter, format_body
+from agent.core.user_message import MessageFormatter, format_answer
 from agent.permissions.rules import permission_question_id
 from agent.policies.mcp import ToolState
 from agent.subagents.results import TaskResult
@@ -150,24 +150,21 @@ def _new_messages(turn: Turn, formatter: MessageFormatter) -> list[HumanMessage]
 
 
 def _answer_texts(state: StateSnapshot, turn: Turn) -> dict[str, str]:
-    """Return the answer to each interrupt, with the quotes and files of its message. Other messages are appended to the
-    last answer, but not to an approval, which stays exact."""
-    open_ = {interrupt_question(interrupt).id: interrupt for interrupt in state.interrupts}
+    """Return the answer to each interrupt.
+
+    Other messages are appended to the last answer, but not to an approval, which stays exact.
+    """
+    asked = {interrupt.id: interrupt_question(interrupt) for interrupt in state.interrupts}
+    open_ = {question.id: id for id, question in asked.items()}
     inputs = {item.message.key: item for item in turn.inputs}
     given: dict[str, list[str]] = {}
-    approvals = {}
     for answer in turn.answers:
         item = inputs.pop(answer.key, None)
-        if (interrupt := open_.get(answer.id)) is None:
-            continue
-        if isinstance(interrupt_question(interrupt), Approve):
-            approvals[interrupt.id] = answer.text
-        else:
-            text = format_body(replace(item, message=replace(item.message, text=answer.text))) if item else answer.text
-            given[interrupt.id] = [text]
-    if given:
-        given[next(reversed(given))] += [format_body(item) for item in inputs.values()]
-    return approvals | {id: "\n\n".join(filter(None, texts)) for id, texts in given.items()}
+        if id := open_.get(answer.id):
+            given[id] = [format_answer(answer.text, item, asked[id])]
+    if last := next((id for id in reversed(given) if not isinstance(asked[id], Approve)), ""):
+        given[last] += [format_answer(item.message.text, item, asked[last]) for item in inputs.values()]
+    return {id: "\n\n".join(filter(None, texts)) for id, texts in given.items()}
 
 
 def _answered_summary(state: StateSnapshot, given: Mapping[str, str]) -> str:

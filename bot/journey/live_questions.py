@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from agent.blocks import Approve, Ask, View
 from bot.base.side_work import name_side_work, record_posted
@@ -39,7 +40,7 @@ class StoredLiveQuestions:
         self._live = live
         self._steering = steering
         self._limits = limits
-        self._waiting: dict[str, asyncio.Future[str]] = {}
+        self._waiting: dict[str, tuple[Ask | Approve, asyncio.Future[str]]] = {}
         self._lock = asyncio.Lock()  # one look at a time: whoever gives up knows that no look has its answer
 
     async def ask(self, question: Ask | Approve, idle: asyncio.Future[None]) -> str | None:
@@ -49,7 +50,8 @@ class StoredLiveQuestions:
         if (work := name_side_work(job.conversation, job.title)).kind:  # nothing above the question names it
             asks = _("{work} asks:", work=work.label)
             question = replace(question, question=f"**{asks}** {question.question}")
-        answer = self._waiting[question.id] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting[question.id] = question, answer
         self.asked.add(question.id)
         try:
             await self._account.commit(partial(_ask_at_once, job=self._live.job, ask=question, now=time.time()))
@@ -60,7 +62,8 @@ class StoredLiveQuestions:
                     delay = await self._take_answers()
                 if answer.done() or was_idle:
                     return answer.result() if answer.done() else None
-                await asyncio.wait({answer, idle, news}, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
+                waited: set[asyncio.Future[Any]] = {answer, idle, news}
+                await asyncio.wait(waited, timeout=delay, return_when=asyncio.FIRST_COMPLETED)
         finally:
             del self._waiting[question.id]
 
@@ -73,21 +76,22 @@ class StoredLiveQuestions:
 
     async def _take_answers(self) -> float | None:
         """Take the answers that have come. Returns in how many seconds further messages are ready."""
-        asked, wait = [id for id, answer in self._waiting.items() if not answer.done()], longest_wait(self._limits)
+        asked, wait = (
+            [id for id, (_question, answer) in self._waiting.items() if not answer.done()],
+            longest_wait(self._limits),
+        )
         taken, ready = await self._account.commit(
             lambda execute: claims.take_answers(
                 execute, self.permissions.access, self._live.job, asked, time.time(), wait
             )
         )
-        from agent.core.user_message import format_body  # with the agent stack, which is loaded by now
+        from agent.core.user_message import format_answer  # with the agent stack, which is loaded by now
 
         for answer, message in taken:
-            text = answer.text
-            if message:
-                item = await self._steering.note_taken(message)
-                text = format_body(replace(item, message=replace(item.message, text=text)))
-            if (waiting := self._waiting.get(answer.id)) and not waiting.done():
-                waiting.set_result(text)
+            item = await self._steering.note_taken(message) if message else None
+            if (waiting := self._waiting.get(answer.id)) and not waiting[1].done():
+                question, given = waiting
+                given.set_result(format_answer(answer.text, item, question))
         return None if ready is None else max(0.0, ready - time.time())
 
     def hide_shown(self, view: View) -> View:

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.conftest import Start
 from tests.e2e.test_budgets import priced
 from tests.e2e.test_console import Terminals, answers, shows, terminals
@@ -24,6 +26,7 @@ TODOS = {
         "todos": [{"content": "Read it", "status": "in_progress"}, {"content": "Write it", "status": "pending"}],
     },
 }
+EVE, GROUP = 78, -1001
 WRITE = {"name": "write_file", "args": {"path": "/mnt/user-data/outputs/made.txt", "content": "made"}}
 
 
@@ -57,6 +60,22 @@ async def test_a_plan_waits_for_go_also_after_a_kill(telegram: FakeTelegram, mod
     telegram.click(again.buttons[0][1], again.id)
     await telegram.wait(JANE, "made it")
     await service.quiet()
+
+
+@pytest.mark.parametrize(("words", "answer"), [("go", "made it"), ("cancel", "Cancelled. I haven't changed anything.")])
+async def test_what_others_say_meanwhile_is_no_part_of_the_answer(
+    telegram: FakeTelegram, model: FakeModel, start: Start, words: str, answer: str
+) -> None:
+    model.script = lambda body: Answer("made it") if "agreed to the plan" in str(body) else None
+    service = await start()
+    telegram.send("/plan@fawn_bot " + ask(steps=[{"calls": [TODOS]}], text="I would write it."), chat=GROUP)
+    await telegram.wait(GROUP, "Shall I work by this plan?")
+    await service.quiet()
+    telegram.send("hello", chat=GROUP, user=EVE)
+    await telegram.wait(GROUP, "I keep what is written in this group")
+    telegram.send("I think Monday is fine", chat=GROUP, user=EVE)
+    telegram.send(f"@fawn_bot {words}", chat=GROUP)
+    await telegram.wait(GROUP, answer)
 
 
 async def test_a_goal_continues_with_the_right_round_after_a_kill(

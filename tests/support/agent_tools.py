@@ -90,7 +90,7 @@ async def present_files(paths: list[str]) -> tuple[str, dict[str, Any]]:
 @tool_with(effect="resumable", asks=True)
 async def ask_clarification(question: str, options: list[str] | None = None) -> str:
     """Ask the person."""
-    return str(interrupt({"kind": "ask", "question": question, "options": options or []}))
+    return str(interrupt({"kind": "ask", "question": question, "options": options or [], "context": True}))
 
 
 @tool_with(effect="resumable")

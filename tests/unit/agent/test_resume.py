@@ -10,9 +10,11 @@ import pytest
 
 from agent.blocks import Approve, Ask, Block, Done, File, Notice, Text
 from agent.core.context import Answer, Turn
+from agent.core.questions import ask_person
+from agent.core.tool import Runtime, ToolTraits, make_tool
 from agent.messages import Quote
 from agent.turn.repair import UNANSWERED_RESULT
-from agent.user_input import UploadedFile
+from agent.user_input import UploadedFile, UserInput
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.support.agent_tools import gated
@@ -280,6 +282,32 @@ async def test_an_answer_includes_its_quotes_files_and_accompanying_messages(ben
     result = model.requests()[-1].messages[-1]["content"]
     order = ["> use the blue one", "this one", "/mnt/a.csv", "and quickly"]
     assert sorted(order, key=result.index) == order
+
+
+@make_tool(ToolTraits(effect="resumable", asks=True, permission="allow"))
+async def choose(runtime: Runtime) -> str:
+    """Ask for one of two words, which the program compares."""
+    return await ask_person(runtime.context, {"kind": "ask", "question": "Which?", "options": ["Go", "Stop"]})
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        say("go", "m2", quotes=(Quote("Ann", "I think Monday is fine", "earlier"),)),
+        say("go", "m2", quotes=(Quote("Fawn", "Which?"),)),
+        say("go", "m2", quotes=(Quote("Jane", "begin", "earlier"),), uploads=[UploadedFile("a.csv", "/mnt/a.csv")]),
+        say("", "m2", uploads=[UploadedFile("a.ogg", "/mnt/a.ogg", transcript="go")]),
+    ],
+    ids=["talk above", "a reply", "the root of a thread, and a file", "a voice message"],
+)
+async def test_an_answer_that_is_compared_is_the_words_of_the_person(
+    make: Workshop, model: FakeModel, sent: UserInput
+) -> None:
+    bench = await make(tools=[choose])
+    [ask] = asks(await bench.run(say(script([call("choose")], text="done"))))
+    blocks = await bench.run(sent, answers=(Answer(ask.id, sent.message.text, "m2"),))
+    assert end(blocks) == "done"
+    assert model.requests()[-1].messages[-1]["content"] == "go"
 
 
 async def test_two_questions_are_answered_at_once(bench: Bench, model: FakeModel) -> None:

@@ -199,7 +199,7 @@ def record_answers(
         if stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
     ]
     for question, text, message in bound.answers:
-        pressed = message.id if message.kind is Kind.CLICK else ""
+        pressed = message.id if message.kind is Kind.CLICK and is_shown else ""
         outbox.enqueue_settled(execute, question, now, pressed=pressed, cause=message.key)
         if question.kind == QuestionKind.APPROVE:
             _record_decision(execute, question, text, message)

@@ -102,6 +102,7 @@ async def test_questions_and_proposals_are_answered_from_the_direct_chat(tmp_pat
         assert "Read the news" in direct.text()
         direct.press("Europe")
         await talk.shows("the market it is")
+        await until(lambda: "Europe" not in talk.offers(), what="the question without its buttons")
         assert "Europe" in str(talk.last_request("Which market?").messages[-1])
         direct.press("Yes")
         await talk.shows("Schedule 1 is active")

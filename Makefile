@@ -112,13 +112,13 @@ rules: dev
 quick: dev ## run the fast unit tests, 4,000; they start neither a service nor a sandbox
 	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow and not long" tests/unit/agent tests/unit/bot tests/unit/channels
 
-test: dev ## check, then every test of less than 3 CPU seconds; a failed check does not hide what the tests say
+test: dev ## check, then every test of less than 1.5 CPU seconds; a failed check does not hide what the tests say
 	@checked=0; $(MAKE) -j 2 check .venv/.collected || checked=1; $(MAKE) suite && [ $$checked = 0 ]
 
 suite: dev .venv/.collected ## run the tests that check leaves out, five at a time: most of them wait
 	$(SUITE) -n 5 -m "not long"
 
-long: dev .venv/.collected ## run the tests of 3 CPU seconds and more
+long: dev .venv/.collected ## run the tests of 1.5 CPU seconds and more
 	$(SUITE) -n 3 -m long
 
 costs: dev .venv/.collected ## measure all tests and write what they cost, by which they are marked and ordered

@@ -32,7 +32,7 @@ from tests.support.forked_services import charged_seconds
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_suffix(".txt")
-LONG = 3.0  # CPU seconds
+LONG = 1.5  # CPU seconds
 SLOW = 0.2  # CPU seconds, or
 SLOW_WALL = 0.4  # seconds
 FIRST = 10.0  # seconds

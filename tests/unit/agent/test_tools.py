@@ -351,7 +351,7 @@ async def test_ask_clarification_waits_and_returns_the_answer(at: Rig) -> None:
     ask = {"name": "ask_clarification", "args": {"question": "Which?", "options": ["a", "b"]}, "id": "q"}
     values = await at.ask({"messages": [AIMessage("", tool_calls=[ask])]})
     (waiting,) = (await at.graph.aget_state(CONFIG)).interrupts
-    assert waiting.value == {"kind": "ask", "question": "Which?", "options": ["a", "b"]}
+    assert waiting.value == {"kind": "ask", "question": "Which?", "options": ["a", "b"], "context": True}
     assert not isinstance(values["messages"][-1], ToolMessage)
     values = await at.ask(Command(resume={waiting.id: "b"}))
     assert values["messages"][-1].content == "b"

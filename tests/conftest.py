@@ -63,10 +63,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="it tests SQLite"))
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note that a test failed, whose folder is then worth a look."""
-    report = yield
+    """Note that a test failed, whose folder is then worth a look.
+
+    No garbage is collected meanwhile: the report parses the source of a failed test, and Python 3.11 gives that up with
+    "AST constructor recursion depth mismatch" where a round in between calls a `__del__`, which ends the worker.
+    """
+    gc.disable()
+    try:
+        report = yield
+    finally:
+        gc.enable()
     if report.failed:
         item.stash[FAILED] = True
     return report

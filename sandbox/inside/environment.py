@@ -22,7 +22,6 @@ COMMAND_VARIABLES = {
     "HOME": HOME,
     "USER": "agent",
     "LANG": "C.UTF-8",
-    "PYTHONPATH": SHARED_MODULES,  # a command that sets it has them all the same, by PYTHON_SCRIPT
     "PYTHONUNBUFFERED": "1",  # shows a program's progress while it runs
     "XDG_CACHE_HOME": f"{WORKSPACE}/.cache",
     "PYTHONUSERBASE": f"{WORKSPACE}/.local",
@@ -52,7 +51,10 @@ exec 9>&-
 exec {VENV}/bin/python -m pip "$@"
 """
 PYTHON_SCRIPT = f"""#!/bin/sh
-case ":${{PYTHONPATH}}:" in *:{SHARED_MODULES}:*) ;; *) export PYTHONPATH="${{PYTHONPATH}}:{SHARED_MODULES}" ;; esac
+[ ! -x {SHARED_MODULES} ] || case ":${{PYTHONPATH}}:" in
+    *:{SHARED_MODULES}:*) ;;
+    *) export PYTHONPATH="${{PYTHONPATH:+${{PYTHONPATH}}:}}{SHARED_MODULES}" ;;
+esac
 [ "$1 $2" != "-m pip" ] || {{ shift 2; exec {SCRIPT_FOLDER}/pip "$@"; }}
 exec $PYTHON "$@"
 """
@@ -64,6 +66,8 @@ def install_environment() -> None:
     """Set the variables and write the scripts. Raises OSError if the home is not writable."""
     path = os.environ.get("PATH", SYSTEM_PATH)  # noqa: TID251  the sandbox's own environment, not the service's
     os.environ.update(COMMAND_VARIABLES, PATH=f"{PATH_PREFIX}:{path}")  # noqa: TID251  the same
+    if os.access(SHARED_MODULES, os.X_OK):  # pip ends at a folder of the path that it may not read
+        os.environ["PYTHONPATH"] = SHARED_MODULES  # noqa: TID251  a command that sets it has them by PYTHON_SCRIPT
     python = next((f"{place}/python3" for place in path.split(":") if os.access(f"{place}/python3", os.X_OK)), "")
     os.makedirs(SCRIPT_FOLDER, exist_ok=True)
     with open(f"{SCRIPT_FOLDER}/gitconfig", "w", encoding="utf-8") as file:

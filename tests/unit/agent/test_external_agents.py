@@ -165,7 +165,7 @@ async def test_files_are_read_in_the_sandbox_only_and_terminals_are_not_offered(
     [
         ("die", COMMAND, ("ended with exit code 3", "out of luck", "Its last words: I begin.")),
         ("flood", COMMAND, ("wrote more than 8 MB",)),
-        ("hang", COMMAND, ("took longer than 5 s", "Its last words: I begin.")),
+        ("hang", COMMAND, ("took longer than 12 s", "Its last words: I begin.")),
         ("echo", f"{COMMAND} old", ("speaks version 0 of the protocol",)),
         ("echo", f"{COMMAND} locked", ("Authentication required", "set KEY")),
         ("echo", "echo hello; exit 7", ("exit code 7", "hello")),
@@ -175,7 +175,7 @@ async def test_files_are_read_in_the_sandbox_only_and_terminals_are_not_offered(
 async def test_an_agent_that_fails_is_ended_and_the_reason_said(
     rig: Rig, prompt: str, command: str, words: Sequence[str]
 ) -> None:
-    told = await rig.failed(prompt, replace(CODER, command=command, seconds=5 if prompt == "hang" else 60))
+    told = await rig.failed(prompt, replace(CODER, command=command, seconds=12 if prompt == "hang" else 60))
     assert told.startswith("The agent coder did not finish: ")
     assert [each for each in words if each not in told] == []
     assert await rig.is_alone()

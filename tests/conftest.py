@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from sandbox.disk.removal import remove_tree
 from tests.support.costs import CostMeter, mark
+from tests.support.growth import without_collection
 from tests.support.postgres import ENGINE, drop_databases_of
 from tests.support.run_folder import run_folder
 
@@ -70,11 +71,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     No garbage is collected meanwhile: the report parses the source of a failed test, and Python 3.11 gives that up with
     "AST constructor recursion depth mismatch" where a round in between calls a `__del__`, which ends the worker.
     """
-    gc.disable()
-    try:
+    with without_collection():
         report = yield
-    finally:
-        gc.enable()
     if report.failed:
         item.stash[FAILED] = True
     return report

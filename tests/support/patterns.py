@@ -7,7 +7,6 @@ not match.
 from __future__ import annotations
 
 import ast
-import gc
 import importlib
 import re
 import signal
@@ -21,6 +20,8 @@ from pathlib import Path
 from re import _parser as sre_parse  # type: ignore[attr-defined]  # the parser of `re` itself
 from types import FrameType
 from typing import Any
+
+from tests.support.growth import without_collection
 
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = frozenset({"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"})
@@ -253,22 +254,18 @@ def _seconds(compiled: re.Pattern[Any], found: FoundPattern, text: str, limit: f
     """Return the CPU time of all ways in which the pattern is applied, at most `limit`, without garbage collection: a
     round over all that the tests have loaded takes longer than most patterns."""
     subject: Any = text.encode("utf-8") if isinstance(found.text, bytes) else text
-    is_collecting = gc.isenabled()
-    gc.disable()
-    begun = time.thread_time()
-    try:
-        with _limited(limit):
-            for method in found.methods:
-                if method in ("match", "fullmatch", "search"):
-                    getattr(compiled, method)(subject)
-                else:
-                    deque(compiled.finditer(subject), maxlen=0)
-        return time.thread_time() - begun
-    except TooSlow:
-        return limit
-    finally:
-        if is_collecting:
-            gc.enable()
+    with without_collection():
+        begun = time.thread_time()
+        try:
+            with _limited(limit):
+                for method in found.methods:
+                    if method in ("match", "fullmatch", "search"):
+                        getattr(compiled, method)(subject)
+                    else:
+                        deque(compiled.finditer(subject), maxlen=0)
+            return time.thread_time() - begun
+        except TooSlow:
+            return limit
 
 
 @contextmanager

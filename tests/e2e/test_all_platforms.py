@@ -191,6 +191,7 @@ async def test_separately_sent_files_are_one_turn_despite_a_kill(service: AllPla
     names = ["one.csv", "two.csv", "three.csv", "four.csv"]
     seen = [[name for name in names if name in "\n".join(contents)] for contents in asked]
     assert (seen[0], seen[1][:2], seen[-2], seen[-1]) == ([], names[:2], names[:3], names)
+    assert len(seen) <= 4
 
 
 async def test_an_alert_above_a_mention_reaches_the_model(service: AllPlatforms) -> None:

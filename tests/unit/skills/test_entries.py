@@ -34,6 +34,14 @@ def test_at_least_four_skills_have_a_program_for_the_tool() -> None:
         assert "`run_skill`" in (PUBLIC / name / "SKILL.md").read_text("utf-8"), name
 
 
+def test_each_program_reads_its_input_by_the_shared_module() -> None:
+    assert not [*PUBLIC.glob("*/run.py")]
+    assert not [*PUBLIC.glob("*/scripts/skill_program.py")]
+    for name in ENTRIES:
+        program = PUBLIC / name / read_skill(PUBLIC / name).entry
+        assert "from skill_program import" in program.read_text("utf-8"), name
+
+
 @pytest.mark.parametrize("name", ENTRIES)
 async def test_wrong_input_is_a_failure_in_words(runner: SkillRunner, name: str) -> None:
     with pytest.raises(ToolException, match=rf"The skill {name} failed: exit code 2\.\nusage: ") as raised:

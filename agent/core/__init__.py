@@ -1,1 +1,1 @@
-"""What policies, tools and sub-agents are written against: the turn's context, `Policy` and `AgentTool`."""
+"""Define what policies, tools and sub-agents are written against: the turn's context, `Policy` and `AgentTool`."""

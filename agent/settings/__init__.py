@@ -1,1 +1,1 @@
-"""The sections of the configuration that the agent reads."""
+"""Declare the sections of the configuration that the agent reads."""

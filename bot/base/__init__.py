@@ -1,1 +1,1 @@
-"""What every other part of the bot may use: folders, logs, background tasks, times and texts."""
+"""Provide folders, logs, background tasks, times and texts to every other part of the bot."""

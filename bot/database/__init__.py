@@ -1,1 +1,1 @@
-"""The database itself: both engines, group commit, schema and migrations, the audit, leases of processes."""
+"""Run transactions on both engines: group commit, schema and migrations, the audit, leases of processes."""

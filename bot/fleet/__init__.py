@@ -1,1 +1,1 @@
-"""Several processes on one database: membership, news of turns between them, reloading."""
+"""Run several processes on one database: membership, news of turns between them, reloading."""

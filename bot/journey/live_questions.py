@@ -76,10 +76,8 @@ class StoredLiveQuestions:
 
     async def _take_answers(self) -> float | None:
         """Take the answers that have come. Returns in how many seconds further messages are ready."""
-        asked, wait = (
-            [id for id, (_question, answer) in self._waiting.items() if not answer.done()],
-            longest_wait(self._limits),
-        )
+        asked = [id for id, (_question, answer) in self._waiting.items() if not answer.done()]
+        wait = longest_wait(self._limits)
         taken, ready = await self._account.commit(
             lambda execute: claims.take_answers(
                 execute, self.permissions.access, self._live.job, asked, time.time(), wait

@@ -130,7 +130,7 @@ class Outbox:
                 self._offer(item)
 
     def try_again(self, channel: str) -> None:
-        """Try what waits for a channel at once: it has another connection, for which no earlier wait holds."""
+        """Retry the rows of a channel now: a wait that its old connection had to keep does not bind the new one."""
         for thread, lane in self._lanes.items():
             if thread.channel == channel:
                 for row in lane.rows:

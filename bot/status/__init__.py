@@ -1,1 +1,1 @@
-"""What the service says of itself: its state, live turns, troubles and outgoing connections."""
+"""Report the service's state, live turns, troubles and outgoing connections."""

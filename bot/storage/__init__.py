@@ -1,1 +1,1 @@
-"""The statements of each aggregate: what is read and written of it."""
+"""Read and write the rows of each aggregate."""

@@ -1,1 +1,1 @@
-"""Sandboxes by conversation: started when first used, kept while they are used, ended when idle."""
+"""Keep one sandbox per conversation: started when first used, ended when idle."""

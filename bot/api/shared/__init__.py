@@ -1,1 +1,1 @@
-"""What all HTTP interfaces share: who calls, paths and bodies, pages of results, streams of events."""
+"""Identify callers, parse requests, page results and stream events for all HTTP interfaces."""

@@ -16,6 +16,7 @@ from bench import (
     journeys,
     judgement,
     kills,
+    ladder,
     latency,
     load,
     metrics,
@@ -24,6 +25,7 @@ from bench import (
     prefix,
     redteam,
     rush,
+    sizes,
     subagents,
     thread,
     web,
@@ -32,6 +34,7 @@ from bench.harness import Row, World, conclude, world
 
 PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "latency": latency.run,
+    "ladder": ladder.run,
     "load": load.run,
     "channels": channels.run,
     "rush": rush.run,
@@ -48,6 +51,7 @@ PARTS: dict[str, Callable[[World, bool], Awaitable[list[Row]]]] = {
     "page": page.run,
     "http": http.run,
     "growth": growth.run,
+    "sizes": sizes.run,
     "journeys": journeys.run,
 }
 

@@ -48,8 +48,7 @@ from bench.latency import FAST
 from bench.stores import empty_store
 from bot.database.database import Database, Execute
 from bot.storage import memory as stored
-from bot.storage.memory_search import search_memories
-from bot.storage.memory_vectors import memories_without_vector, nearest_memories, store_vectors
+from bot.storage.memory_search import memories_without_vector, nearest_memories, search_memories, store_vectors
 
 FACTS, RESULTS = 10_000, 5
 MAX_ID = 2**63 - 1

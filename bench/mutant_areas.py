@@ -35,21 +35,21 @@ AREAS = {
         "permissions permissions_try rules_by_paths outward ways_out roles",
     ),
     "exposure": Area(
-        "bot/journey/exposure.py agent/policies/exposure.py bot/storage/exposures.py agent/policies/outward.py "
+        "bot/journey/exposure.py agent/policies/permission.py bot/storage/exposures.py agent/policies/permission.py "
         "agent/reach.py",
         "test_exposure test_exposures test_limits_of_callees test_claims test_inbox test_web_search test_retention",
         "outward ways_out hostile_pages permissions",
     ),
     "api": Area(
         "bot/api/shared/caller.py bot/api/shared/keys.py bot/api/shared/posting.py "
-        "bot/api/shared/identity.py bot/api/shared/sessions.py "
+        "bot/api/shared/sessions.py bot/api/shared/sessions.py "
         "bot/http/route.py bot/http/visitors.py bot/http/exchange.py",
         "bot.api bot.http",
         "api page_access page_sign_in page_proxy api_files operate origins openapi",
     ),
     "journey": Area(
         "bot/journey/inbox.py bot/journey/scheduler.py bot/journey/questions.py bot/journey/turn_*.py "
-        "bot/journey/addressing.py bot/journey/bundles.py bot/journey/live_questions.py bot/journey/running_turn.py",
+        "bot/journey/addressing.py bot/journey/gathering.py bot/journey/live_questions.py bot/journey/running_turn.py",
         "bot.journey test_commands",
         "talk questions waiting threads crash new_and_stop quoted_replies",
     ),
@@ -60,8 +60,8 @@ AREAS = {
         "crash faults posts",
     ),
     "hooks": Area(
-        "bot/hooks/*.py bot/base/hook_signatures.py",
-        "bot.hooks bot.base.hook_signatures",
+        "bot/hooks/*.py bot/base/signatures.py",
+        "bot.hooks bot.base.signatures",
         "hooks hook_threads hooks_in_threads relay",
     ),
     "files": Area(
@@ -70,13 +70,11 @@ AREAS = {
         "files",
     ),
     "budgets": Area(
-        "bot/rights/budget_limits.py bot/rights/reservations.py bot/rights/rates.py",
+        "bot/rights/budgets.py bot/rights/reservations.py bot/rights/rates.py",
         "bot.rights bot.budgets test_commands",
         "budgets charges",
     ),
-    "schedules": Area(
-        "bot/schedules/*.py bot/base/schedule_timing.py", "bot.schedules test_commands test_watches", "schedules"
-    ),
+    "schedules": Area("bot/schedules/*.py bot/base/times.py", "bot.schedules test_commands test_watches", "schedules"),
     "replies": Area(
         "channels/shared/reply_*.py",
         "channels.shared.reply_writer channels.shared.reply_window test_channel_reply test_reply_writer",
@@ -90,7 +88,7 @@ EQUIVALENT = {  # what no test can catch, because the program does the same: fil
     "bot/journey/exposure.py: await store.run(partial(exposures.store_exposure, row=changed), durable=(True))": (
         "only a power failure of the machine tells it, after which less is remembered"
     ),
-    "agent/policies/outward.py: return (host_of(rule.pattern) == "
+    "agent/policies/permission.py: return (host_of(rule.pattern) == "
     "host_of(str(use.args.get('url', '')).strip()) != '')": (
         "an empty pattern has no host, and then the comparison is false, too"
     ),

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from channels.discord.limits import account_window
+from channels.discord.api import account_window
 from channels.shared import rate_limit
 from channels.shared.rate_limit import CallRate, Priority, SlidingBucket
 

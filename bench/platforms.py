@@ -20,7 +20,7 @@ from tests.fakes.server import LocalServer, main
 
 LOOK = 0.04  # seconds between two checks: the resolution of a makespan
 LIFTED = frozenset({"overall", "per_group", "rate_factor"})  # settings that a limited service has not
-TOGETHER = 0.25  # seconds in which refused calls were under way together
+TOGETHER = 1.0  # seconds in which refused calls were under way together: a busy machine sends some of them late
 DINGTALK_CALLS = dingtalk_methods.QPS
 
 
@@ -185,6 +185,8 @@ class Slack(slack.FakeSlack, Crowd):
 
 
 class Discord(discord.FakeDiscord, Crowd):
+    asked: dict[int, str] | None = None  # who mentions the bot in a channel → the message that begins the thread
+
     def settings(self) -> dict[str, object]:
         return {
             "token": discord.TOKEN,
@@ -206,12 +208,22 @@ class Discord(discord.FakeDiscord, Crowd):
     def connected(self) -> bool:
         return bool(self.sessions)
 
+    def use_threads(self, on: bool) -> None:
+        """Have people mention the bot in ten channels, where each gets a thread, or write to it in private."""
+        self.asked = {} if on else None
+        for number in range(10):
+            self.channel(f"45{number:014d}")
+
     def write(self, person: int, text: str) -> None:
         who = f"4{person:017d}"
-        self.say(text, self.direct(who).id, user=who)
+        if self.asked is None:
+            self.say(text, self.direct(who).id, user=who)
+        else:
+            self.asked[person] = self.say(text, f"45{person % 10:014d}", user=who, mention=True)["id"]
 
     def read(self, person: int) -> Sequence[str]:
-        return [shown.text for shown in self.visible(self.direct(f"4{person:017d}").id)]
+        room = self.direct(f"4{person:017d}").id if self.asked is None else self.asked.get(person, "")
+        return [shown.text for shown in self.visible(room)] if room in self.rooms else []
 
 
 class Feishu(feishu.FakeFeishu, Crowd):

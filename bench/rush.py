@@ -34,6 +34,7 @@ class Rush:
     limits: str
     final: float | None = None
     span: float | None = None
+    threads: bool = False  # each gets a thread of a channel
 
 
 CASES = [
@@ -43,6 +44,7 @@ CASES = [
     Rush("slack", 200, "three times", final=20),
     Rush("slack", 50, "none", span=1.25),
     Rush("slack", 200, "none", span=2.0),
+    Rush("discord", 50, "documented", final=5, span=1.7, threads=True),
     *(Rush(name, 50, limits, final=5) for name in NAMES[1:] for limits in LIMITS),
     *(Rush(name, 200, "documented", final=20) for name in NAMES[1:] if name != "telegram"),
     Rush("telegram", 200, "documented", final=20, span=3.6),
@@ -69,6 +71,8 @@ async def measure(made: Fakes, rush: Rush) -> list[Row]:
     """Return the seconds from the model's end to the complete reply (longest and median), and the makespan."""
     platform = made.platforms[rush.platform]
     await platform("forget_calls")
+    if rush.platform == "discord":
+        await platform("use_threads", on=rush.threads)
     async with made.service(rush.platform, limited=True) as service:
         await platform("enforce", factor=LIMITS[rush.limits])
         crowd = jobs(rush.people, TOKENS, PACE)
@@ -91,7 +95,8 @@ async def measure(made: Fakes, rush: Rush) -> list[Row]:
     whole = (max(at.values()) - began) / IDEAL if len(at) == len(crowd) else float("inf")
     counted = f"{refused['total']} refused, {refused['again']} again"
     words = f"{exact}, {counted}, peak {peak:.0f} MB, load {os.getloadavg()[0]:.1f}"
-    name = f"{rush.platform}, {rush.people} people, limits {rush.limits}"
+    where = " in threads" if rush.threads else ""
+    name = f"{rush.platform}, {rush.people} people{where}, limits {rush.limits}"
     return [
         Row(
             f"{name}: model end -> whole, longest",

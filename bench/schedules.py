@@ -14,8 +14,7 @@ from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.database.database import Database, Execute
 from bot.database.migrate import migrate_database
 from bot.rights.current import Current
-from bot.schedules.clock import ScheduleClock
-from bot.schedules.firing import BATCH, fire_due
+from bot.schedules.firing import BATCH, ScheduleClock, fire_due
 from tests.support.schedule_rows import add_schedule
 
 GOAL_PERCENT = 0.1

@@ -18,7 +18,7 @@ import yaml
 
 from tests.fakes.telegram import TOKEN
 
-Kind = Literal["fawn", "floor"]
+Kind = Literal["fawn", "floor", "openai", "langchain", "graph", "checkpoints"]
 TICKS = os.sysconf("SC_CLK_TCK")
 NO_LIMITS = {"overall": 1e6, "per_group": 1e6}  # rows without the platform's limits; a chat keeps its pace
 
@@ -71,8 +71,9 @@ class Setup:
     more: Mapping[str, Any] = field(default_factory=dict)  # further sections
 
     def command(self, kind: Kind) -> list[str]:
-        if kind == "floor":
-            return [sys.executable, "-m", "bench.floor", "--telegram", self.telegram, "--model", self.model]
+        if kind != "fawn":
+            where = ["--telegram", self.telegram, "--model", self.model]
+            return [sys.executable, "-m", "bench.floor", *where, "--rung", kind]
         config = self.folder / "config.yaml"
         model = {"name": "main", "use": "langchain_openai:ChatOpenAI", "model": "any", "api_key": "none"}
         channel = {"token": TOKEN, "base_url": self.telegram, "access": {"open": True}, **self.rates}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,7 @@ def text(name: str) -> str:
     return (ROOT / name).read_text("utf-8")
 
 
+@functools.cache
 def programs() -> dict[str, argparse.ArgumentParser]:
     """Return the program's commands by name."""
     for action in command_line_parser()._actions:
@@ -87,6 +91,26 @@ def test_the_docs_list_every_program_command_and_no_unknown_one() -> None:
                 pytest.fail(f"{page_.name}: there is no `fawn {command}`")
     operations = text("docs/operations.md")
     assert [name for name in known if f"`fawn {name}" not in operations] == []
+
+
+BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+EXAMPLE = re.compile(r"(?:[A-Z_]+=\S+ )*(?:sudo )?(?:\.venv/bin/)?fawn ([a-z]+)\b(.*)")
+MENTION = ("are required", "expected one argument")  # of a command or an option that is only named
+
+
+@pytest.mark.parametrize("page_", PAGES, ids=lambda each: each.name)
+def test_the_program_understands_every_example(page_: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content, known = page_.read_text("utf-8"), programs()
+    blocks = [line for block in BLOCK.findall(content) for line in block.splitlines()]
+    for line in [*blocks, *re.findall(r"`([^`\n]+)`", BLOCK.sub("", content))]:
+        found = EXAMPLE.fullmatch(line.strip().removeprefix("$ "))
+        if found is None:
+            continue
+        words = re.split(r"\s(?:#|\||&&|[0-9]?>|<|;)|…|\[", found[2].replace('"…"', "TEXT"))[0]
+        with contextlib.suppress(SystemExit):
+            known[found[1]].parse_args(shlex.split(words))
+        error = capsys.readouterr().err
+        assert not error or (line not in blocks and any(each in error for each in MENTION)), f"{line}: {error}"
 
 
 def test_the_architecture_lists_exactly_the_tools() -> None:
@@ -139,6 +163,23 @@ def test_links_point_to_existing_files(page_: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page_.read_text("utf-8")):
         if "://" not in target:
             assert (page_.parent / target).exists(), f"{page_.name} links to {target}"
+
+
+def test_modules_that_pages_name_exist() -> None:
+    """A name with a folder is a path of the tree, or the end of one; NAME stands for any."""
+    folders = ("fawn", "bot", "channels", "agent", "sandbox", "catalogue", "tests", "bench", "skills", "contracts")
+    tree = {f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.py")}
+    elsewhere = {"sentry_apps/api/serializers/app_platform_event.py", "bot/dice/feature.py"}  # Sentry's; the example's
+    pages = [page_ for page_ in PAGES if "decisions" not in page_.parts and page_.name != "CHANGELOG.md"]
+    named = {
+        (page_.name, name) for page_ in pages for name in re.findall(r"`([\w/.-]+\.py)`", page_.read_text("utf-8"))
+    }
+    wrong = [
+        (page_, name)
+        for page_, name in sorted(named)
+        if "NAME" not in name and name not in elsewhere and not any(path.endswith(f"/{name}") for path in tree)
+    ]
+    assert wrong == []
 
 
 def test_make_targets_in_the_docs_exist() -> None:

@@ -20,15 +20,13 @@ from tests.support.lazy_modules import lazy_module
 
 cyclonedx, validation = lazy_module("cyclonedx.schema"), lazy_module("cyclonedx.validation.json")  # 1.7 s of CPU
 ROOT = Path(__file__).parents[1]
+SCRIPT = runpy.run_path(str(ROOT / "packaging" / "release"))
 PINS = {
     (name.lower(), version)
     for name, version in re.findall(
-        r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE
+        r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", SCRIPT["read_lock"]("service"), re.MULTILINE
     )
 }
-
-
-SCRIPT = runpy.run_path(str(ROOT / "packaging" / "release"))
 
 
 def release(target: Path, umask: int = 0o022, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.extras import CHANNELS, EXTRAS
+from agent.packages import CHANNELS, EXTRAS
 from bot.config.loader import load_config
 from bot.config.schema import SandboxConfig
 from sandbox.docker.image_build import CONTEXT
@@ -76,14 +76,14 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
         ("requirements-dev.lock", 50),
         ("requirements-skills.lock", 20),
         ("sandbox/docker/requirements.lock", 50),
-        *((f"packaging/extras/{extra}.lock", 50) for extra in {**EXTRAS, **CHANNELS}),
+        *((f"packaging/extras/{extra}.lock", 1) for extra in {**EXTRAS, **CHANNELS}),
     ],
 )
 def test_a_lock_file_has_hashes_and_does_not_name_hosts(name: str, least: int) -> None:
     lock = (ROOT / name).read_text("utf-8")
     assert not re.search(r"https?://|--(?:extra-)?index-url|--find-links|@ ", lock)
     pins = re.split(r"\n(?=[a-z0-9])", lock.partition("\n#    make lock\n")[2])
-    assert len(pins) > least
+    assert len(pins) >= least
     assert [pin.split()[0] for pin in pins if "--hash=sha256:" not in pin or "==" not in pin.split()[0]] == []
 
 
@@ -91,12 +91,10 @@ def test_the_runtime_lock_has_the_tested_versions() -> None:
     def pins(name: str) -> set[str]:
         return set(re.findall(r"^[a-z0-9._-]+==\S+", (ROOT / name).read_text("utf-8"), re.MULTILINE))
 
-    assert pins("requirements.lock") <= pins("requirements-dev.lock")
-    for extra in {**EXTRAS, **CHANNELS}:  # it is installed over the runtime or others, and must replace nothing there
-        assert pins(f"packaging/extras/{extra}.lock") <= pins("requirements-dev.lock")
-    channels = [pins(f"packaging/extras/{channel}.lock") for channel in CHANNELS]
-    assert set().union(*channels) == pins("requirements.lock")
-    assert all(len(each) < len(pins("requirements.lock")) for each in channels)
+    everywhere = pins("requirements.lock")
+    assert everywhere <= pins("requirements-dev.lock")
+    for extra in {**EXTRAS, **CHANNELS}:  # it has what it adds, which replaces nothing
+        assert pins(f"packaging/extras/{extra}.lock") <= pins("requirements-dev.lock") - everywhere
 
 
 def test_every_extra_has_a_lock_and_is_known_to_the_faults() -> None:
@@ -116,24 +114,25 @@ def run_make(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_setup_installs_the_extras_that_are_asked_for_from_their_locks() -> None:
     plan = run_make("setup", "EXTRAS=mcp anthropic").stdout
-    assert "for lock in requirements.lock;" in plan
-    assert "packaging/install packaging/extras/anthropic.lock" in plan
+    assert "packaging/install requirements.lock packaging/extras/anthropic.lock" in plan
     refused = run_make("setup", "EXTRAS=anthropic nope")
     assert refused.returncode != 0
     assert 'There is no extra "nope". There are: anthropic ddgs' in refused.stderr
 
 
 def test_setup_installs_only_the_channels_that_are_asked_for() -> None:
-    assert "for lock in packaging/extras/slack.lock;" in run_make("setup", "CHANNELS=slack").stdout
-    assert "for lock in requirements.lock;" in run_make("setup", "CHANNELS=all").stdout
+    plan = run_make("setup", "CHANNELS=slack").stdout
+    assert "packaging/install requirements.lock packaging/extras/slack.lock\n" in plan
+    every = " ".join(f"packaging/extras/{name}.lock" for name in sorted(CHANNELS))
+    assert f"packaging/install requirements.lock {every}\n" in run_make("setup", "CHANNELS=all").stdout
 
 
 @pytest.mark.parametrize(
     ("environment", "locks"),
     [
-        ({"EXTRAS": "mcp ddgs"}, ["requirements", "ddgs"]),
+        ({"EXTRAS": "mcp ddgs"}, [*sorted(CHANNELS), "ddgs"]),
         ({"CHANNELS": "slack telegram"}, ["slack", "telegram"]),
-        ({"CHANNELS": "all"}, ["requirements"]),
+        ({"CHANNELS": "all"}, sorted(CHANNELS)),
     ],
 )
 def test_the_image_installs_channels_and_extras_from_their_locks(environment: dict[str, str], locks: list[str]) -> None:
@@ -146,8 +145,8 @@ def test_the_image_installs_channels_and_extras_from_their_locks(environment: di
         "PIP_NO_INDEX=$PIP_NO_INDEX .venv/bin/pip", "pip"
     ).replace("rm -rf locks", "true")
     found = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert [line.split()[-1] for line in found.stdout.splitlines()] == [f"locks/{lock}.lock" for lock in locks]
-    assert found.stdout.count("--require-hashes") == len(locks)
+    assert "--require-hashes" in found.stdout
+    assert re.findall(r"-r locks/(\S+)\.lock", found.stdout) == ["requirements", *locks]
 
 
 FLEET = ("fleet-1", "fleet-2", "fleet-3")
@@ -364,7 +363,7 @@ def test_sql_stands_in_the_storage_package_only() -> None:
 def test_sql_contains_constants_only() -> None:
     """Values are named parameters. A state is a constant, for a partial index, and has its name in `states.py`."""
     constant = re.compile(
-        r"_?[A-Z][A-Z_]+|(?:(?:Inbox|Outbox|Run|Conversation|Question|Pairing|Schedule|Task)State|(?:Outbox|Memory|Entry|Task)?Kind)\.\w+"
+        r"_?[A-Z][A-Z_]+|(?:(?:Inbox|Outbox|Run|Conversation|Question|Pairing|Schedule|Task)State|(?:Outbox|Memory|Entry|Task|Question)?Kind)\.\w+"
     )
     ours = {
         "audit.py": {"wanted"},  # names of parameters
@@ -372,11 +371,12 @@ def test_sql_contains_constants_only() -> None:
         "inbox.py": {"kinds"},  # of Kind
         "forgetting.py": {"table", "rows", "'TRUE' if private else 'requester=:person'"},
         "memory.py": {"sql"},  # another statement of the module
-        "migrate.py": {"upkeep.INCREMENTAL", "table", "columns", "rows"},  # of the states that are taken over
+        "early_data.py": {"table", "both", "names", "rows"},  # of the schema
+        "migrate.py": {"upkeep.INCREMENTAL"},
         "upkeep.py": {"patience", "pragma"},  # a number that SQLite gave; one of two
         "wake_ups.py": {"name", "statements", "table", "condition", "written", "says"},  # of TRIGGERS
         "moved_chats.py": {"table", "name", "of_channel"},  # of MOVED
-        "person_roles.py": {"wanted"},  # names of parameters
+        "people.py": {"wanted"},  # names of parameters
         "postgres.py": {"lock_seconds * 1000"},  # a number
         "postgres_copy.py": {  # names of the schema, and a number
             *("table.names", "table.name", "places", "name", "table", "column", "sequence", "following"),

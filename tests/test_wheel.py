@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,8 @@ def test_no_package_that_is_installed_with_fawn_has_one_of_its_names() -> None:
     ours = {"fawn", "contracts", *PACKAGES}
     owners = {name: {*found} for name, found in packages_distributions().items() if name in ours}
     assert {name: found for name, found in owners.items() if found != {"fawn"}} == {}
-    pins = re.findall(r"(?m)^([a-z0-9._-]+)==", (ROOT / "requirements.lock").read_text("utf-8"))
+    script = runpy.run_path(str(ROOT / "packaging" / "release"))
+    pins = re.findall(r"(?m)^([a-z0-9._-]+)==", script["read_lock"]("service"))
     files = [(name, file.parts[0]) for name in pins for file in _files_of(name)]
     assert len({name for name, _ in files}) > 80
     assert [found for found in files if found[1].removesuffix(".py") in ours] == []

@@ -112,8 +112,22 @@ async def test_earlier_messages_of_a_thread_arrive_as_quotes(rig: Rig) -> None:
     assert {quote.kind for quote in quotes} == {"earlier"}
     assert all(quote.author for quote in quotes)
     assert message.text not in [quote.text for quote in quotes]
-    assert [quote.text for quote in (await rig.channel.enrich(message, 1)).quotes] == ["again? & <so on>"]
+    assert [quote.text for quote in (await rig.channel.enrich(message, 1)).quotes][-1:] == ["again? & <so on>"]
     assert (await rig.channel.enrich(message, 0)).quotes == ()
+
+
+@demanded("earlier", "topics")
+async def test_the_root_of_a_long_thread_comes_with_its_latest_messages_and_the_gap_between_them(rig: Rig) -> None:
+    for number in range(8):
+        rig.mutter(f"talk {number}", 5)
+    message = await heard(rig, "what is this about?", 5)
+    whole = (await rig.channel.enrich(message, 50)).quotes
+    root, gap, *latest = (await rig.channel.enrich(message, 3)).quotes
+    assert {quote.kind for quote in whole} == {"earlier"}
+    assert (root, latest) == (whole[0], [*whole[-3:]])
+    assert root.id == message.thread.topic
+    assert gap.kind == "omitted"
+    assert gap.text in ("", str(len(whole) - 4))
 
 
 # ---------------------------------------------------------------- downtime

@@ -12,7 +12,7 @@ import pytest
 from agent.blocks import Final, Step, Text
 from agent.messages import Attachment
 from channels.base import FileNamer, OutcomeUnknown, OutgoingFile, Refused, TryLater, Unconfirmed
-from channels.shared.file_limits import CHUNK
+from channels.shared.files import CHUNK
 from channels.shared.texts import REPEAT_MARK
 from tests.support.rigs.base import Call
 from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
@@ -222,7 +222,7 @@ async def test_an_upload_is_read_in_chunks(rig: Rig) -> None:
     chunks = [chunk async for chunk in rig.channel.fetch(file)]
     assert b"".join(chunks) == data
     assert len(chunks) > 1
-    assert (rig.channel.name_of(file) if isinstance(rig.channel, FileNamer) else file.name) == "数字 1.bin"
+    assert (rig.channel.named(file) if isinstance(rig.channel, FileNamer) else file).name == "数字 1.bin"
 
 
 @demanded("downloads", "wire")
@@ -290,7 +290,7 @@ async def test_a_file_without_a_caption_is_a_message(rig: Rig) -> None:
     [file] = message.attachments
     assert message.text == ""
     assert b"".join([chunk async for chunk in rig.channel.fetch(file)]) == b"a,b\n"
-    assert (rig.channel.name_of(file) if isinstance(rig.channel, FileNamer) else file.name) == "a.csv"
+    assert (rig.channel.named(file) if isinstance(rig.channel, FileNamer) else file).name == "a.csv"
 
 
 @demanded("downloads")

@@ -17,7 +17,7 @@ import pytest
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.database.database import Database, Execute, StatementError, StorageError, savepoint
 from bot.database.dialect import EXTRA
-from bot.database.migrate import SCHEMA_FILE, migrate_database
+from bot.database.migrate import SCHEMA_FILE
 from bot.database.rows import insert_row
 from bot.database.states import OutboxState
 from bot.database.wake_ups import Written
@@ -25,13 +25,14 @@ from bot.storage import conversations, inbox, jobs, outbox, transcripts
 from bot.storage.leases import release_lease
 from bot.storage.outbox import Holder
 from tests.support.postgres import database_of, need_postgres
+from tests.support.rehearsed_database import make_empty_database
 
 Make = Callable[[Path], AbstractAsyncContextManager[Database]]
 INSERT = "INSERT INTO addresses(thread, conversation) VALUES (:thread, 'c')"
 
 
 def sqlite(folder: Path) -> AbstractAsyncContextManager[Database]:
-    migrate_database(folder / "fawn.db")
+    make_empty_database(folder / "fawn.db")
     return Database(folder / "fawn.db")
 
 
@@ -155,7 +156,7 @@ async def test_a_cancelled_caller_neither_rolls_back_nor_blocks(store: Database)
 
 
 async def test_committed_rows_survive_without_a_close(tmp_path: Path) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db") as store:
         await store.run(lambda execute: execute(INSERT, {"thread": "a"}))
         other = sqlite3.connect(tmp_path / "fawn.db")
@@ -164,7 +165,7 @@ async def test_committed_rows_survive_without_a_close(tmp_path: Path) -> None:
 
 
 async def test_a_locked_database_raises_and_then_works_again(tmp_path: Path) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db", busy_timeout_seconds=0.05) as store:
         holder = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
@@ -290,7 +291,7 @@ async def test_a_rollback_wakes_nobody(store: Database, shared: bool) -> None:
 
 
 async def test_a_commit_that_fails_wakes_nobody(tmp_path: Path) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db", busy_timeout_seconds=0.05) as store:
         events = listen(store)
         other = sqlite3.connect(tmp_path / "fawn.db", isolation_level=None)

@@ -29,8 +29,10 @@ from tests.support.service_process import ask, bash
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[AllPlatforms]:
-    async with AllPlatforms.open(tmp_path, sandbox={}, limits={"attempts": 50, "flood_messages": 1000}) as made:
+async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[AllPlatforms]:
+    """A service on all platforms, or on the one that a test has as `name`: the others have no part in it."""
+    name = request.getfixturevalue("name") if "name" in request.fixturenames else ""
+    async with AllPlatforms.open(tmp_path, name, sandbox={}, limits={"attempts": 50}) as made:
         yield made
 
 
@@ -58,6 +60,13 @@ async def test_one_service_answers_on_every_platform(service: AllPlatforms) -> N
     await asyncio.gather(*(visit(name) for name in service.rigs))
     await service.quiet()
     assert service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
+    for name in service.rigs:
+        keys = [key for key, run in service.rows("SELECT key, run FROM inbox") if run and key.startswith(f"{name}:")]
+        assert keys
+        for key in keys:  # one grep follows a message
+            lines = [line for line in service.log().splitlines() if f"key={key}" in f"{line} ".replace('"', "")]
+            for event in ("inbox.accepted", "turn.begin", "turn.done", "outbox.delivered"):
+                assert any(f": {event} " in line for line in lines), (key, event, lines)
 
 
 async def test_killed_at_random_every_platform_is_answered_once(service: AllPlatforms) -> None:
@@ -70,16 +79,16 @@ async def test_killed_at_random_every_platform_is_answered_once(service: AllPlat
 CUT_OFF = {"length": "My model reached its output limit", "content_filter": "My model's provider filtered the answer"}
 
 
-@pytest.mark.parametrize("platform", ["telegram", "discord"])
-async def test_a_cut_answer_says_so_and_thoughts_in_the_text_are_folded(service: AllPlatforms, platform: str) -> None:
-    rig = service.rigs[platform]
+@pytest.mark.parametrize("name", ["telegram", "discord"])
+async def test_a_cut_answer_says_so_and_thoughts_in_the_text_are_folded(service: AllPlatforms, name: str) -> None:
+    rig = service.rigs[name]
     for finish, told in CUT_OFF.items():
-        rig.mutter(ask(text=f"half of it, {finish}", finish=finish, id=f"{finish}-{platform}"))
-        shown = "\n".join(await service.shows(platform, told, seconds=60))
+        rig.mutter(ask(text=f"half of it, {finish}", finish=finish, id=f"{finish}-{name}"))
+        shown = "\n".join(await service.shows(name, told, seconds=60))
         assert f"half of it, {finish}" in shown
         await service.quiet()
-    rig.mutter(ask(text="<think>hidden thoughts</think>The answer is whole.", id=f"t-{platform}"))
-    whole = await service.shows(platform, "The answer is whole.", seconds=60)
+    rig.mutter(ask(text="<think>hidden thoughts</think>The answer is whole.", id=f"t-{name}"))
+    whole = await service.shows(name, "The answer is whole.", seconds=60)
     await service.quiet()
     assert "think>" not in "\n".join(rig.visible())
     assert whole[-1].endswith("The answer is whole.")
@@ -111,13 +120,13 @@ LETTERS = {
 
 
 @pytest.mark.usefixtures("bubblewrap")
-@pytest.mark.parametrize("name", LETTERS)
-async def test_tables_and_pages_are_read_in_their_own_letters(service: AllPlatforms, name: str) -> None:
-    data, wanted = LETTERS[name]
-    step = {"calls": [{"name": "read_file", "args": {"path": f"/mnt/user-data/uploads/{name}"}}]}
+@pytest.mark.parametrize("file", LETTERS)
+async def test_tables_and_pages_are_read_in_their_own_letters(service: AllPlatforms, file: str) -> None:
+    data, wanted = LETTERS[file]
+    step = {"calls": [{"name": "read_file", "args": {"path": f"/mnt/user-data/uploads/{file}"}}]}
     for platform in ("telegram", "slack"):
         said = len(service.model.requests())
-        service.rigs[platform].send_file(name, data, ask(steps=[step], text=f"read on {platform}", id=f"r-{platform}"))
+        service.rigs[platform].send_file(file, data, ask(steps=[step], text=f"read on {platform}", id=f"r-{platform}"))
         await service.shows(platform, f"read on {platform}", seconds=60)
         await service.quiet()
         results = [m for each in service.model.requests()[said:] for m in each.messages if m["role"] == "tool"]
@@ -150,17 +159,18 @@ async def test_missed_messages_are_answered_once(service: AllPlatforms) -> None:
 
 
 # Case 33 of docs/cases.md
-async def test_two_simultaneous_messages_in_a_topic_share_one_run(service: AllPlatforms) -> None:
+@pytest.mark.parametrize("name", ["feishu"])
+async def test_two_simultaneous_messages_in_a_topic_share_one_run(service: AllPlatforms, name: str) -> None:
     """The second message does not start a run: the answer takes it into account. Another topic is not delayed."""
-    rig = service.rigs["feishu"]
+    rig = service.rigs[name]
     step = {"calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}
     rig.mutter(ask(steps=[step], text="only the first", delay_ms=1500, id="a"), 7, mention=True)
     rig.mutter(ask(text="elsewhere", id="e"), 9, mention=True)
     await until(lambda: service.model.requests("a"), what="the first model call")
     rig.mutter("also do B " + ask(text="both done", id="b"), 7, mention=True)
-    await service.shows("feishu", "elsewhere", 9)
-    await service.shows("feishu", "also do B", 7)
-    await service.shows("feishu", "both done", 7)
+    await service.shows(name, "elsewhere", 9)
+    await service.shows(name, "also do B", 7)
+    await service.shows(name, "both done", 7)
     await service.quiet()
     assert [text for text in rig.visible(7) if "Done after" not in text] == ["both done"]
     contents = [str(m["content"]) for m in service.model.requests("b")[-1].messages if m["role"] == "user"]
@@ -168,28 +178,29 @@ async def test_two_simultaneous_messages_in_a_topic_share_one_run(service: AllPl
 
 
 # Cases 34 and 87 of docs/cases.md
-async def test_separately_sent_files_are_one_turn_despite_a_kill(service: AllPlatforms) -> None:
+@pytest.mark.parametrize("name", ["feishu"])
+async def test_separately_sent_files_are_one_turn_despite_a_kill(service: AllPlatforms, name: str) -> None:
     """Feishu sends files one by one. One that comes after a second, or late beside a start, begins another turn."""
-    rig = service.rigs["feishu"]
+    rig = service.rigs[name]
     rig.mutter("hello")
-    await service.shows("feishu", "hello")
-    for name in ("one.csv", "two.csv"):
-        rig.send_file(name, b"1")
+    await service.shows(name, "hello")
+    for each in ("one.csv", "two.csv"):
+        rig.send_file(each, b"1")
     waiting = "SELECT count(*) FROM inbox WHERE state=0 AND run IS NULL"
     await until(lambda: service.rows(waiting) == [(2,)], what="two pieces that wait")
     await service.kill()
     rig.send_file("three.csv", b"1")
     await service.start()
-    await service.shows("feishu", "three.csv")
+    await service.shows(name, "three.csv")
     await service.quiet()
     rig.send_file("four.csv", b"1")
-    await service.shows("feishu", "four.csv")
+    await service.shows(name, "four.csv")
     await service.quiet()
     asked = [
         [str(m["content"]) for m in r.messages if m["role"] == "user"] for r in service.model.requests() if not r.helper
     ]
     names = ["one.csv", "two.csv", "three.csv", "four.csv"]
-    seen = [[name for name in names if name in "\n".join(contents)] for contents in asked]
+    seen = [[each for each in names if each in "\n".join(contents)] for contents in asked]
     assert (seen[0], seen[1][:2], seen[-2], seen[-1]) == ([], names[:2], names[:3], names)
     assert len(seen) <= 4
 
@@ -221,8 +232,11 @@ async def test_an_alert_above_a_mention_reaches_the_model(service: AllPlatforms)
     assert "Two of three people lose their cart after sign-in." in discord
 
 
-async def test_a_linked_message_that_slack_shows_while_the_turn_works_reaches_the_model(service: AllPlatforms) -> None:
-    rig = service.rigs["slack"]
+@pytest.mark.parametrize("name", ["slack"])
+async def test_a_linked_message_that_slack_shows_while_the_turn_works_reaches_the_model(
+    service: AllPlatforms, name: str
+) -> None:
+    rig = service.rigs[name]
     assert isinstance(rig, SlackRig)
     steps = [{"text": "I look.", "calls": [{"name": "ls", "args": {"path": "/mnt/user-data"}}]}]
     ts = rig.server.send(f"<@{BOT}> " + escaped(ask(steps=steps, text="seen", delay_ms=1500, id="link")))
@@ -262,7 +276,7 @@ async def test_a_failing_platform_does_not_affect_the_others(service: AllPlatfor
 
 
 # Case 82 of docs/cases.md
-@pytest.mark.parametrize("name", ["slack", "discord", "feishu"])
+@pytest.mark.parametrize("name", ["slack", "feishu"])
 async def test_a_mention_sees_the_talk_above_it(service: AllPlatforms, name: str) -> None:
     """In a channel, where it begins a thread, and later in that thread, where people also talk to each other."""
     rig = service.rigs[name]
@@ -347,8 +361,9 @@ async def test_earlier_messages_are_passed_as_context(service: AllPlatforms) -> 
         assert "heron" not in str(request.messages), "what `/new` put aside"
 
 
-@pytest.mark.parametrize("name", ["slack", "discord", "feishu"])
-@pytest.mark.parametrize("whose", ["question", "answer"])
+@pytest.mark.parametrize(
+    ("name", "whose"), [("slack", "question"), ("discord", "answer"), ("feishu", "question"), ("feishu", "answer")]
+)
 async def test_a_deletion_stops_the_turn(service: AllPlatforms, name: str, whose: str) -> None:
     """Of the question by its author, or of the bot's message while it is written, by a moderator."""
     rig = service.rigs[name]

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import getpass
 import json
+import signal
 from collections import Counter
 from typing import Any
+
+import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_permissions import ASK, asked, press, written
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.forked_services import program
 from tests.support.service_process import Service, ask, said
 
 EVE = 78
@@ -143,3 +149,83 @@ async def test_operators_read_the_audit_in_the_chat_and_in_a_group_only_on_purpo
     telegram.send("/audit@fawn_bot here 3", chat=group, user=JANE)
     shown = await telegram.wait(group, "The newest entries of the audit")
     assert len(shown.text.splitlines()) == 4
+
+
+async def test_commands_of_the_command_line_are_rows_with_the_user_of_the_machine(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(sandbox={"provider": "none"})
+    telegram.send(ask(text="hello"))
+    await telegram.wait(JANE, "hello")
+    for words in (["export", "telegram"], ["audit", "export"], ["backup", "copy.tar.gz"], ["egress"]):
+        code, text = await service.fawn(*words)
+        assert code == 0, text
+    await service.stop()
+    assert (await service.fawn("export", "telegram"))[0] == 0, "also beside no service"
+    rows = [row["what"] for row in await rows_of(service) if row.get("what", {}).get("via") == "command line"]
+    assert [row.get("name", "") for row in rows] == ["export", "audit export", "", "egress", "export", "audit export"]
+    assert {row["user"] for row in rows} == {getpass.getuser()}
+
+
+COMMANDS: dict[str, tuple[str, dict[str, object]]] = {  # words → the kind of its row, and what the row says of it
+    "export telegram": ("command", {"name": "export"}),
+    "audit export": ("command", {"name": "audit export"}),
+    "egress": ("command", {"name": "egress"}),
+    "mcp login web": ("command", {"name": "mcp login"}),
+    "mcp logout web": ("command", {"name": "mcp logout"}),
+    "setup telegram --token-stdin": ("command", {"name": "setup telegram"}),
+    "init --answers missing.yaml": ("command", {"name": "init"}),
+    "skills disable chart": ("skill", {"action": "disable", "skill": "chart"}),
+    "backup copy.tar.gz": ("backup", {}),
+    "key add ci --person telegram/42": ("key.added", {}),
+    "key revoke ci": ("key.revoked", {}),
+    "offboard telegram 42": ("person.offboarded", {}),
+}
+
+
+@pytest.mark.parametrize("running", [True, False])
+async def test_each_command_is_a_row_with_the_user_of_the_machine(
+    telegram: FakeTelegram, model: FakeModel, start: Start, running: bool
+) -> None:
+    """Also where it fails afterwards: what was tried counts."""
+    service = await start(sandbox={"provider": "none"}, mcp={"servers": [{"name": "web", "url": "http://127.0.0.1:9"}]})
+    telegram.send(ask(text="hello"))
+    await telegram.wait(JANE, "hello")
+    await service.quiet()
+    if not running:
+        await service.stop()
+    said = {words: (await service.fawn(*words.split()))[1] for words in COMMANDS}
+    rows = [row for row in await rows_of(service) if row.get("what", {}).get("via") == "command line"]
+    exports = [row for row in rows if row["what"].get("name") == "audit export"]
+    assert len(exports) == 2, "the one of the table, and the one that this test reads them with"
+    for words, (kind, what) in COMMANDS.items():
+        found = [row for row in rows if row["kind"] == kind and row["what"] | what == row["what"]]
+        assert found, (words, said[words])
+        assert {row["what"]["user"] for row in found} == {getpass.getuser()}
+
+
+async def test_a_log_shipper_follows_the_audit_and_continues_where_it_was(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    service = await start(sandbox={"provider": "none"})
+
+    async def ship(word: str, after: int) -> list[dict[str, Any]]:
+        """Follow the audit while a message is answered, until its end; then stop as a shipper does."""
+        export = [*program(), "audit", "export", "--follow", "--after", str(after), "--config", "config.yaml"]
+        shipper = await asyncio.create_subprocess_exec(
+            *export, cwd=service.folder, env=service.environment(), stdout=asyncio.subprocess.PIPE
+        )
+        assert shipper.stdout
+        rows = [json.loads(await shipper.stdout.readline())]
+        telegram.send(ask(text=word))
+        while rows[-1]["event"]["kind"] != "turn.ended":
+            rows.append(json.loads(await shipper.stdout.readline()))
+        shipper.send_signal(signal.SIGINT)
+        assert await shipper.wait() == 0
+        return rows
+
+    first = await ship("first", after=0)
+    second = await ship("second", after=first[-1]["seq"])
+    numbers = [row["seq"] for row in [*first, *second]]
+    assert numbers == [*range(1, len(numbers) + 1)], "each row once, in order"
+    assert [row["event"]["kind"] for row in [*first, *second]].count("message") == 2

@@ -269,7 +269,7 @@ async def test_one_person_with_many_threads_does_not_starve_another(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     """Two places; Jane fills them and queues 20 more threads. Bob asks last and has the next free place."""
-    service = await start(**priced(model, limits={"live_turns": 2, "flood_messages": 1000}))
+    service = await start(**priced(model, limits={"live_turns": 2}))
     for number in range(22):
         telegram.send(ask(text=f"jane {number}", delay_ms=400), topic=number + 10)
     await until(lambda: len(service.rows("SELECT 1 FROM conversations WHERE pending>0")) >= 15, what="a queue")

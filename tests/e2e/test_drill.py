@@ -18,18 +18,15 @@ from pathlib import Path
 import yaml
 
 from agent.blocks import Final
-from bot.config.drill import DrillConfig
 from bot.config.loader import load_config
+from bot.config.operations import DrillConfig
 from bot.database import audit
-from bot.database.migrate import migrate_database
 from bot.drill import report
-from bot.drill.order import DrillOrder
-from bot.drill.running import run_drill
-from bot.drill.times import DRILL_JOB, LOOK_JOB, DrillJobs, next_drill
+from bot.drill.times import DRILL_JOB, LOOK_JOB, DrillJobs, DrillOrder, next_drill, run_drill
 from bot.rights.current import Current
 from bot.storage.jobs import BackgroundJob
 from tests.support.forked_services import ROOT
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 FORGETFUL = """
 import sqlite3, sys
@@ -86,7 +83,7 @@ def write_configuration(folder: Path, address: str, **more: object) -> Path:
         "limits": {"attempts": 4},
         "mcp": {"servers": [{"name": "tickets", "url": f"http://{address}/mcp"}]},
         "traces": {"endpoint": f"http://{address}/v1/traces"},
-        "audit": {"days": 30, "push": {"url": f"https://{address}/audit"}},
+        "audit": {"days": 30},
         "backup": {"to": str(folder / "archives"), "every_hours": 6},
         **more,
     }  # fmt: skip
@@ -99,7 +96,7 @@ async def test_a_drill_passes_and_touches_nothing_outside(tmp_path: Path) -> Non
     with watched_address() as (address, came):
         file = write_configuration(tmp_path, address)
         (tmp_path / "real").mkdir(mode=0o700)
-        migrate_database(tmp_path / "real" / "fawn.db")
+        make_empty_database(tmp_path / "real" / "fawn.db")
         before = sorted(str(each) for each in tmp_path.rglob("*"))
         words = ["-m", "bot", "drill", "--json", "--kills", "3", "--config", str(file)]
         process = await asyncio.create_subprocess_exec(
@@ -148,7 +145,7 @@ async def test_a_drill_at_its_time_is_recorded_and_posted(tmp_path: Path) -> Non
         config = load_config(write_configuration(tmp_path, address))
         config = replace(config, drill=DrillConfig("weekly", "telegram:123456789/42"))
         jobs = DrillJobs(Current(config), DrillOrder(kills=1))
-        migrate_database(tmp_path / "fawn.db")
+        make_empty_database(tmp_path / "fawn.db")
         async with rehearsed_database(tmp_path / "fawn.db") as store:
             looked = await jobs.look(BackgroundJob(LOOK_JOB, LOOK_JOB, 0.0, b"{}", 1, "", ""))
             assert looked

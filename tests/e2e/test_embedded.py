@@ -32,23 +32,31 @@ async def test_a_program_asks_a_service_elsewhere(start: Start, tmp_path: Path) 
     note = tmp_path / "note.txt"
     note.write_text("six times seven")
     async with Fawn(url=address_of(service), key=key) as fawn:
-        text = ask(steps=[bash("cp /mnt/user-data/uploads/note.txt /mnt/user-data/outputs/copy.txt")], text="forty-two")
+        present = {"files": [{"path": "/mnt/user-data/outputs/copy.txt", "caption": "The copy"}]}
+        steps = [bash("cp /mnt/user-data/uploads/note.txt /mnt/user-data/outputs/copy.txt")]
+        text = ask(steps=[*steps, {"calls": [{"name": "present_files", "args": present}]}], text="forty-two")
         blocks = [block async for block in fawn.ask(text, files=[note])]
         answer = blocks[-1]
         assert isinstance(answer, Answer)
         assert "".join(block.delta for block in blocks if isinstance(block, Text)) == "forty-two"
         assert (answer.text, answer.state, answer.questions) == ("forty-two", "done", ())
+        assert [(file["name"], file["size"], file["caption"]) for file in answer.files] == [
+            ("copy.txt", 15, "The copy")
+        ]
         saved = await fawn.download(answer.files[0]["url"], tmp_path / "copy.txt")
         assert saved.read_text() == "six times seven"
         blocks = [block async for block in fawn.ask(ask(steps=[{"calls": [QUESTION]}], text="thanks"))]
         [question] = [block for block in blocks if isinstance(block, Ask)]
-        assert (question.options, blocks[-1].state) == (("Red", "Blue"), "waiting")  # type: ignore[union-attr]  # the Answer
-        *_blocks, answer = [block async for block in fawn.answer(question.id, "Blue")]
+        asked = blocks[-1]
+        assert isinstance(asked, Answer)
+        assert (question.options, asked.state) == (("Red", "Blue"), "waiting")
+        *_blocks, answer = [block async for block in fawn.answer(asked.questions[0], "Blue")]
         assert isinstance(answer, Answer)
         assert answer.text == "thanks"
-        with pytest.raises(FawnError, match="no such open question") as refused:
-            [_ async for _ in fawn.answer(question.id, "Red")]
-        assert (refused.value.status, refused.value.code) == (404, "not_found")
+        for again in (question, question.id, asked.questions[0]):
+            with pytest.raises(FawnError, match="not open any more") as refused:
+                [_ async for _ in fawn.answer(again, "Red")]
+            assert (refused.value.status, refused.value.code) == (409, "answered")
         slow = asyncio.create_task(read_answer(fawn, ask(text="late", delay_ms=60000)))
         await until(lambda: bool(service.rows("SELECT 1 FROM runs WHERE state='running'")), what="the run")
         await until(lambda: fawn.run == service.rows("SELECT max(id) FROM runs")[0][0], what="its number")

@@ -112,8 +112,29 @@ async def test_who_is_cut_between_the_last_entry_and_the_end_is_told_the_end_onc
         assert [each["text"] for each in fold.ends] == ["one", "two", "three"], "no end comes twice"
 
 
-@pytest.mark.parametrize("kind", ["run", "thread", "all"])
-@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.parametrize("path", ["/v1/threads/t/events", "/v1/events"])
+async def test_who_comes_back_when_all_is_said_and_is_cut_at_the_last_entry_is_told_the_end(
+    model: FakeModel, start: Start, path: str
+) -> None:
+    """Nothing of the run is told on the connection to which its last entry comes: the id names the run all the same."""
+    service, key = await begin(start)
+    model.script = lambda body: replace(answer_of(body, {}), held=lambda: True)
+    async with client_of(service, key) as client:
+        await post(client, "/v1/threads/t/messages", {"text": "work"})
+        fold = Fold(last="0")
+        await follow(client, path, fold, lambda now: now.seen[-1].name == "run", fold.last)
+        run = fold.seen[-1].data["id"]  # the answer to the post names none while the service still starts
+        fold.seen.clear()
+        last = asyncio.create_task(follow(client, path, fold, lambda now: len(now.entries) == 2, fold.last))
+        await until(lambda: fold.seen, what="the second connection")
+        status, _stopped = await post(client, f"/v1/runs/{run}/stop", {})
+        assert status == 202
+        await last
+        await follow(client, path, fold, lambda now: now.ends, fold.last)
+        assert [end["state"] for end in fold.ends] == ["stopped"]
+
+
+@pytest.mark.parametrize(("kind", "end"), [("run", "kill"), ("thread", "stop"), ("all", "kill")])
 async def test_a_restart_of_the_service_leaves_no_gap_and_no_double(start: Start, kind: str, end: str) -> None:
     service, key = await begin(start, limits={"grace_seconds": 0})
     fold = Fold()

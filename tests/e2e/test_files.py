@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent.policies.tool_calls import REST_FILE
 from tests.e2e.conftest import Start
 from tests.fakes.model import Answer, FakeModel
 from tests.fakes.server import Json, until
@@ -42,6 +43,18 @@ async def test_an_album_is_one_turn_with_all_its_files(telegram: FakeTelegram, m
     uploads = sorted(path.read_bytes() for path in (service.folder_of() / "uploads").iterdir())
     assert uploads == [b"one" * 9, b"six" * 9, b"two" * 9]
     assert str(model.requests()[0].messages[-1]["content"]).count("/mnt/user-data/uploads/") == 3
+
+
+async def test_what_follows_an_answer_at_its_limit_is_a_file(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    model.script = lambda body: Answer("b" * 1_000, repeat=201) if body.get("tools") else None
+    service = await start()
+    telegram.send("write a book")
+    await telegram.wait(JANE, "rest-of-the-answer.md")
+    await service.quiet()
+    [sent] = [shown for shown in telegram.visible(JANE) if shown.by_bot and shown.file_name == REST_FILE]
+    assert sent.file == b"b" * 1_000
 
 
 # Case 22 of docs/cases.md
@@ -147,7 +160,7 @@ async def test_when_one_upload_fails_the_other_is_sent_and_the_failure_is_report
 ) -> None:
     service = await start()
     telegram.fault("error", "sendMediaGroup", code=400, description="Bad Request: wrong file")
-    telegram.fault("error", "sendDocument", code=400, description="Bad Request: wrong file", contains="bad")
+    telegram.fault("error", "sendDocument", code=400, description="Bad Request: wrong file", contains="bad", times=-1)
     steps = [
         bash(f"echo 1 > {OUT}/bad.csv; echo 1 > {OUT}/good.csv"),
         {"calls": [{"name": "present_files", "args": {"files": [{"path": f"{OUT}/bad.csv", "caption": "bad"}]}}]},

@@ -56,8 +56,10 @@ async def plant_more(telegram: FakeTelegram, service: Service) -> None:
         f"@fawn_bot {ask(text='and of this?')}", chat=GROUP, user=EVE, reply_to=partly["message_id"], quote="cormorant"
     )
     await telegram.wait(GROUP, "and of this?")
+    await service.quiet()
     answer = telegram.send("@fawn_bot my dahlia", chat=GROUP, user=JANE)
     await telegram.wait(GROUP, "my dahlia")
+    await service.quiet()
     telegram.send(f"@fawn_bot {ask(text='say it again')}", chat=GROUP, user=EVE, reply_to=answer["message_id"])
     await telegram.wait(GROUP, "say it again")
     await service.quiet()
@@ -108,7 +110,6 @@ async def test_thirty_marks_of_a_person_by_every_path_are_gone_from_every_file(
     config = settings(model)
     config["models"] = [{**each, "vision": True} for each in config["models"]]
     more = {"sandbox": {}, "schedules": {"least_minutes": 0}, "push": {"bark_servers": [BARK]}}
-    more["limits"] = {**config.get("limits", {}), "flood_messages": 1000}
     service = await start(**{**config, **more})
     await plant(telegram, model, service)
     await plant_tasks(telegram, service)
@@ -156,6 +157,7 @@ async def test_others_whose_question_is_closed_are_told_to_ask_again(
     service = await start(sandbox={"provider": "none"})
     telegram.send("@fawn_bot good morning", chat=GROUP, user=JANE)
     await telegram.wait(GROUP, "good morning")
+    await service.quiet()
     question = {"calls": [{"name": "ask_clarification", "args": {"question": "Which?", "options": ["a"]}}]}
     telegram.send(f"@fawn_bot {ask(steps=[question], text='thanks')}", chat=GROUP, user=EVE)
     await telegram.wait(GROUP, "Which?")

@@ -27,7 +27,8 @@ from tests.support.service_process import ask
 from tests.unit.bot.test_hook_endpoint import SIGNATURES
 
 TOPIC = 9
-pytestmark = pytest.mark.parametrize("name", PLATFORMS)
+on_each = pytest.mark.parametrize("name", PLATFORMS)
+on_one = pytest.mark.parametrize("name", PLATFORMS[:1])  # what does not depend on how a platform shows a thread
 
 
 @asynccontextmanager
@@ -60,6 +61,7 @@ async def said(chat: HookChat, text: str, topic: int = TOPIC) -> str:
     return next(each for each in chat.below(topic) if text in each)
 
 
+@on_each
 async def test_an_alert_begins_a_thread_in_which_its_group_continues_and_its_end_is_said(
     tmp_path: Path, name: str
 ) -> None:
@@ -89,6 +91,7 @@ async def test_an_alert_begins_a_thread_in_which_its_group_continues_and_its_end
         assert len(service.rows("SELECT DISTINCT conversation FROM runs")) == 1
 
 
+@on_one
 async def test_each_sender_has_its_own_thread(tmp_path: Path, name: str) -> None:
     async with opened(tmp_path, name, per_minute=10) as chat:
         answers(chat.service, "Looked at it.")
@@ -101,6 +104,7 @@ async def test_each_sender_has_its_own_thread(tmp_path: Path, name: str) -> None
         assert len(chat.posts()) == len(asked(chat.service)) == len(ALL)
 
 
+@on_one
 async def test_a_storm_is_one_thread_and_one_turn_with_all_items(tmp_path: Path, name: str) -> None:
     async with opened(tmp_path, name, gather_seconds=2) as chat:
         service = chat.service
@@ -122,6 +126,7 @@ async def test_a_storm_is_one_thread_and_one_turn_with_all_items(tmp_path: Path,
         assert sum("✅" in each for each in chat.below(TOPIC)) == 1, "its end is one message"
 
 
+@on_each
 async def test_killed_before_the_thread_and_during_the_turn_it_is_answered_once(tmp_path: Path, name: str) -> None:
     async with opened(tmp_path, name) as chat:
         service, free = chat.service, asyncio.Event()
@@ -140,6 +145,7 @@ async def test_killed_before_the_thread_and_during_the_turn_it_is_answered_once(
         assert len(chat.posts()) == len(service.rows("SELECT 1 FROM runs")) == 1
 
 
+@on_one
 async def test_without_a_prompt_the_thread_holds_what_comes(tmp_path: Path, name: str) -> None:
     async with opened(tmp_path, name, prompt="") as chat:
         assert await post(chat.service, "alertmanager", hook_payloads.alertmanager()) == 202
@@ -158,6 +164,7 @@ def write(name: str) -> ToolCall:
     return ToolCall("write_file", json.dumps({"path": f"/mnt/user-data/workspace/{name}", "content": "x"}))
 
 
+@on_each
 async def test_a_hook_has_the_rights_of_its_role_and_operators_approve_for_it(tmp_path: Path, name: str) -> None:
     async with opened(tmp_path, name, more={"team": TEAM}, **{"as": "oncall-bot"}) as chat:
         service = chat.service
@@ -185,6 +192,7 @@ async def test_a_hook_has_the_rights_of_its_role_and_operators_approve_for_it(tm
         assert not service.rigs[name].pinged(TOPIC), "it acts in nobody's name"
 
 
+@on_one
 async def test_a_hook_spends_a_budget_of_its_own_and_says_in_the_thread_when_it_is_used_up(
     tmp_path: Path, name: str
 ) -> None:
@@ -209,6 +217,7 @@ async def test_a_hook_spends_a_budget_of_its_own_and_says_in_the_thread_when_it_
         assert {person for (person,) in service.rows("SELECT person FROM usage")} == payers
 
 
+@on_one
 @needs_alertmanager
 async def test_alertmanager_itself_has_an_alert_worked_on_and_its_end_said(tmp_path: Path, name: str) -> None:
     """With the configuration of docs/hooks.md; amtool raises the alert, and ends it."""

@@ -12,6 +12,7 @@ import yaml
 
 from tests.fakes.model import FakeModel
 from tests.fakes.telegram import JANE, TOKEN, FakeTelegram
+from tests.support.forked_services import run_forked
 from tests.support.service_process import ask
 from tests.support.wizard import NewService
 
@@ -49,7 +50,7 @@ async def test_a_person_at_a_terminal_gets_from_nothing_to_the_first_answer(
     async with folder.wizard("init") as wizard:
         await wizard.shows("Where do you want to talk to it first")
         await wizard.types("")
-        await wizard.shows("Which model is to answer")
+        await wizard.shows("Which model do you want to use")
         await wizard.types(DOWN * 9)
         await wizard.shows("URL of the server")
         await wizard.types(f"{model.base_url}/v1")
@@ -93,7 +94,7 @@ async def test_a_run_that_stops_is_gone_on_with(folder: EmptyFolder, model: Fake
     async with folder.wizard("init") as wizard:
         await wizard.shows("Where do you want to talk to it first")
         await wizard.types("")
-        await wizard.shows("Which model is to answer")
+        await wizard.shows("Which model do you want to use")
         await wizard.types(DOWN * 9)
         await wizard.shows("URL of the server")
         os.write(wizard.screen, b"\x03")  # Ctrl-C
@@ -122,6 +123,15 @@ async def test_answers_in_a_file_and_flags_need_no_terminal(
     assert (code, "Nothing is missing in the configuration." in output) == (0, True), "what is there is not asked"
 
 
+async def test_the_configuration_that_it_writes_is_named(folder: EmptyFolder, model: FakeModel, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").unlink()
+    (tmp_path / "answers.yaml").write_text(yaml.safe_dump(given(model, sandbox="none")))
+    words = ["init", "--answers", "answers.yaml"]
+    code, output, errors = await run_forked(words, tmp_path, folder.environment())
+    assert (code, f"Wrote {tmp_path / 'config.yaml'}" in output) == (0, True), output + errors
+    assert not (tmp_path / "config.local.yaml").exists()
+
+
 async def test_what_is_missing_or_wrong_is_said_and_nothing_is_written(
     folder: EmptyFolder, model: FakeModel, tmp_path: Path
 ) -> None:
@@ -130,7 +140,12 @@ async def test_what_is_missing_or_wrong_is_said_and_nothing_is_written(
         ({}, "provider has no answer → give --provider"),
         ({"provider": "opnai"}, "'opnai' is none of the choices: did you mean 'openai'?"),
         ({"privider": "openai"}, "did you mean 'provider'?"),
+        ({"privider": "openai", "where": True, "acces": "open"}, "acces"),
+        (given(model, where="myspace", sandbox="docker", budget="much"), "where: 'myspace'"),
+        (given(model, where="myspace", sandbox="docker", budget="much"), "sandbox: 'docker'"),
+        (given(model, where="myspace", sandbox="docker", budget="much"), "budget: 'much'"),
         (given(model, key="sk-wrong"), "refused the key (401)"),
+        (given(model, key="$MY_KEY"), "The variable MY_KEY is not set"),
         (given(model, base_url="localhost"), "not a URL"),
         (given(model, base_url=closed), f"{closed} cannot be asked"),
         (given(model, model="another", sandbox="docker"), "'docker' is none of the choices"),
@@ -152,6 +167,15 @@ async def test_a_key_in_the_environment_is_found(folder: EmptyFolder, model: Fak
     assert code == 0, output
     assert "scripted answers:" in output
     assert not (tmp_path / ".env").exists(), "nothing was missing"
+
+
+async def test_a_variable_is_named_in_place_of_a_key(folder: EmptyFolder, model: FakeModel, tmp_path: Path) -> None:
+    folder.more_environment = {"MY_KEY": KEY}
+    (tmp_path / "answers.yaml").write_text(yaml.safe_dump(given(model, key="$MY_KEY", sandbox="none")))
+    code, output = await folder.fawn("init", "--answers", "answers.yaml")
+    assert code == 0, output
+    assert yaml.safe_load((tmp_path / "config.local.yaml").read_text())["models"][0]["api_key"] == "$MY_KEY"
+    assert not (tmp_path / ".env").exists(), "the key stays where it is"
 
 
 async def test_a_platform_is_connected_and_its_first_person_answered(

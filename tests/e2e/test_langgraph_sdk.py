@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +12,9 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.pregel.remote import RemoteGraph
+from langgraph.types import Command
 from langgraph_sdk import get_client
 from langgraph_sdk.errors import AuthenticationError, ConflictError, NotFoundError, UnprocessableEntityError
 
@@ -18,6 +22,7 @@ from tests.e2e.conftest import Start
 from tests.e2e.test_api import HTTP, add_key
 from tests.e2e.test_own_resources import fill
 from tests.e2e.test_probes import address_of
+from tests.fakes.model import FakeModel
 from tests.fakes.node import running
 from tests.fakes.server import until
 from tests.support.service_process import Service, ask
@@ -218,3 +223,92 @@ async def test_the_javascript_client(start: Start) -> None:
     assert (streamed["text"], streamed["first"], streamed["last"]) == (WORDS, "metadata", "end")
     assert (found["state"], found["found"], found["cancelled"]) == (["human", "ai"], 1, "interrupted")
     assert (found["asked"], found["resumed"]) == ("Which?", "thanks")
+
+
+async def test_runs_without_a_thread_end_with_theirs(start: Start, model: FakeModel) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    async with sdk(service, key) as client:
+        created: list[Any] = []
+        earlier = [{"role": "user", "content": "I like tea"}, {"role": "assistant", "content": "Noted."}]
+        asked = {"messages": [*earlier, *said(ask(id="once", text="forty-two"))["messages"]]}
+        found = await client.runs.wait(None, "fawn", input=asked, on_run_created=created.append)
+        assert found["messages"][-1]["content"] == "forty-two"
+        heard = f"{model.requests('once')[0].messages[-1]['content']}"
+        assert "> I like tea" in heard
+        assert "> Noted." in heard
+        thread = created[0]["thread_id"]
+        assert (await client.runs.get(thread, created[0]["run_id"]))["status"] == "success"
+        kept: list[Any] = []
+        parts = [
+            part.event
+            async for part in client.runs.stream(
+                None, "fawn", input=said("echo"), on_completion="keep", on_run_created=kept.append
+            )
+        ]
+        assert (parts[0], parts[-1]) == ("metadata", "end")
+        waiting: list[Any] = []
+        question = said(ask(steps=[{"calls": [ASK]}], text="thanks"))
+        found = await client.runs.wait(None, "fawn", input=question, on_run_created=waiting.append)
+        assert found["__interrupt__"][0]["value"]["question"] == "Which?"
+        with pytest.raises(httpx.HTTPStatusError, match="422"):
+            await client.runs.wait(None, "fawn", command={"resume": "Blue"})
+        await service.stop()
+        service.change("UPDATE conversations SET used=used-:hours", hours=7200.0)
+        service.change("UPDATE jobs SET due=0 WHERE kind=:kind", kind="stateless-thread")
+        await service.start()
+    async with sdk(service, key) as client:
+        await until_gone(client, thread)
+        assert (await client.threads.get(kept[0]["thread_id"]))["status"] == "idle"
+        assert (await client.threads.get(waiting[0]["thread_id"]))["status"] == "interrupted"
+
+
+async def until_gone(client: Any, thread: str) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await client.threads.get(thread)
+            except NotFoundError:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_a_remote_graph_with_and_without_a_thread(start: Start) -> None:
+    service = await start(http=HTTP)
+    key = await add_key(service, "ci", "telegram/7")
+    async with sdk(service, key) as client:
+        graph = RemoteGraph("fawn", client=client)
+        found = await graph.ainvoke(said(ask(text="without")))
+        assert isinstance(found, dict)
+        assert found["messages"][-1]["content"] == "without"
+        parts = [part async for part in graph.astream(said(ask(text="streamed")), stream_mode="updates")]
+        assert parts[-1]["fawn"]["messages"][-1]["content"] == "streamed"
+        config: RunnableConfig = {"configurable": {"thread_id": (await client.threads.create())["thread_id"]}}
+        await graph.ainvoke(said(ask(steps=[{"calls": [ASK]}], text="thanks")), config)
+        asked = await graph.aget_state(config)
+        assert (asked.next, asked.interrupts[0].value["question"]) == (("ask",), "Which?")
+        assert (await graph.aget_state(asked.config)).values == asked.values
+        await graph.ainvoke(Command(resume="Blue"), config)
+        state = await graph.aget_state(config)
+        assert (state.next, state.values["messages"][-1]["content"]) == ((), "thanks")
+        with pytest.raises(NotFoundError):
+            await graph.aget_state(asked.config)
+
+
+async def test_files_in_the_blocks_of_an_input_reach_the_agent(start: Start, model: FakeModel) -> None:
+    service = await start(http=HTTP)
+    pdf = base64.b64encode(b"%PDF-1.4 hello").decode()
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{pdf}"}}
+    file = {"type": "file", "source_type": "base64", "mime_type": "application/pdf", "data": pdf}
+    said = [{"type": "text", "text": "read it"}, file | {"metadata": {"filename": "Q3 report.pdf"}}, picture]
+    async with sdk(service, await add_key(service, "ci", "telegram/7")) as client:
+        thread = (await client.threads.create())["thread_id"]
+        found = await client.runs.wait(thread, "fawn", input={"messages": [{"role": "user", "content": said}]})
+        assert found["messages"][-1]["type"] == "ai"
+        stateless = await client.runs.wait(None, "fawn", input={"messages": [{"role": "user", "content": said}]})
+        assert stateless["messages"][-1]["type"] == "ai"
+    for request in model.requests():
+        asked = str(request.messages[-1]["content"])
+        assert "read it" in asked
+        assert "/mnt/user-data/uploads/Q3" in asked
+        assert "/mnt/user-data/uploads/image2" in asked

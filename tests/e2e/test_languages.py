@@ -17,7 +17,7 @@ from tests.support.all_platforms import AllPlatforms
 from tests.support.console_screens import demo_environment
 from tests.support.forked_services import program
 from tests.support.service_process import ask, said
-from tests.support.terminal import EMPTY, Terminal
+from tests.support.terminal import Terminal
 
 BOB = 43
 QUESTION = {"calls": [{"name": "ask_clarification", "args": {"question": "Which colour?", "options": ["red", "blue"]}}]}
@@ -135,7 +135,7 @@ async def test_a_chosen_language_holds_on_every_platform_and_after_a_restart(tmp
 def test_each_console_speaks_the_language_of_its_own_terminal(tmp_path: Path) -> None:
     """Also where the system has no such locale, as in a container: the variables alone say it."""
     with use_language("zh"):
-        chinese = "› " + _("Ask me, or /help")
+        chinese = "› " + _("Try: plot")
     (tmp_path / "config.yaml").write_text("config_version: 1\nsandbox: {provider: none}\n")
 
     def open_console(command: str, language: str) -> Terminal:
@@ -153,7 +153,7 @@ def test_each_console_speaks_the_language_of_its_own_terminal(tmp_path: Path) ->
             return console
 
         open_and_see("run", "zh_CN.UTF-8", chinese)
-        english = open_and_see("chat", "en_US.UTF-8", EMPTY)
+        english = open_and_see("chat", "en_US.UTF-8", "› Try: plot")
         attached = open_and_see("chat", "zh_TW.UTF-8", chinese)
         english.type("/steps\r")
         english.shows(NO_STEPS)

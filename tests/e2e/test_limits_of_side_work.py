@@ -79,7 +79,8 @@ async def test_sub_agents_read_memory_and_leave_nothing_behind_unless_their_kind
 ) -> None:
     """Neither memories nor schedules nor proposed skills, of those in the turn and in the background alike."""
     memory = {"enabled": True, "wait_seconds": 3600}
-    async with ThreadTalk.open(tmp_path, name, memory=memory, subagents={"kinds": [SCRIBE]}, sandbox={}) as talk:
+    sections = {"memory": memory, "subagents": {"kinds": [SCRIBE]}, "permissions": {"outward": "allow"}, "sandbox": {}}
+    async with ThreadTalk.open(tmp_path, name, **sections) as talk:  # no note asks
         for number, in_background in enumerate((False, True), 1):
             prompt = "I like tea " + ask(steps=[calls(SAVE, YEARLY)], text=f"tried {number}")
             talk.say(delegate("write", prompt, background=in_background, text=f"asked {number}"))
@@ -111,7 +112,7 @@ def chain(steps: int) -> str:
 
 async def test_what_follows_from_one_message_is_bounded_and_a_stop_ends_all_of_it(tmp_path: Path, name: str) -> None:
     """What the agent does after commands, in generations; then a command with what is to follow, and an agent."""
-    limits = {"attempts": 50, "flood_messages": 1000, "follow_ups_per_message": 3}
+    limits = {"attempts": 50, "follow_ups_per_message": 3}
     async with ThreadTalk.open(tmp_path, name, limits=limits, sandbox={}) as talk:
         talk.say(chain(6))
         await talk.shows("3 to go", seconds=60)

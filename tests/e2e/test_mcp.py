@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,11 @@ def processes(name: str) -> list[int]:
     return found
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether a process is gone and its parent knows."""
+    return not Path(f"/proc/{pid}").exists()
+
+
 async def test_a_killed_server_starts_again_and_all_end_with_the_service(
     telegram: FakeTelegram, model: FakeModel, start: Start, tmp_path: Path
 ) -> None:
@@ -205,6 +211,7 @@ async def test_a_killed_server_starts_again_and_all_end_with_the_service(
         [pid] = processes(str(tmp_path / "notes"))
         if number == 1:
             os.kill(pid, signal.SIGKILL)
+            await until(partial(has_ended, pid), what="the service to hear of the end")
     assert notes(tmp_path) == ["n1", "n2"]
     await service.stop()
     await until(lambda: not processes(str(tmp_path / "notes")), what="the end of the server")

@@ -126,6 +126,7 @@ async def test_private_memory_stays_out_of_a_group_and_habits_of_a_group_reach_i
     assert "pytest" in shown.text
     assert "5000" not in shown.text
     assert any(str(each.get("url")).startswith("https://t.me/c/1/") for each in shown.entities), "a link to the source"
+    await service.quiet()
     telegram.send("@fawn_bot what are my salary and tests", chat=GROUP, user=77)
     await until(lambda: len(turns(model)) == 4)
     assert not notes(turns(model)[-1])
@@ -138,7 +139,7 @@ async def test_private_memory_stays_out_of_a_group_and_habits_of_a_group_reach_i
 async def test_what_files_and_quoted_strangers_say_never_becomes_memory(
     telegram: FakeTelegram, model: FakeModel, start: Start, words: str
 ) -> None:
-    """Not even if both models obey the hostile text."""
+    """Not even if both models obey the hostile text, and no note asks."""
     claimed = {"text": HOSTILE, "subject": "invoices", "kind": "preference"}
     claims = [{**claimed, "quote": quote, "message": 1} for quote in (HOSTILE, "Summarize this", "")]
     save = {"action": "save", "text": HOSTILE, "quote": HOSTILE, "kind": "preference"}
@@ -152,7 +153,7 @@ async def test_what_files_and_quoted_strangers_say_never_becomes_memory(
         return Answer("", tuple(ToolCall("memory", json.dumps(call)) for call in calls))
 
     model.script = script
-    service = await start(**settings(model))
+    service = await start(**settings(model), permissions={"outward": "allow"})
     stranger = telegram.send(words, chat=GROUP, user=77)
     telegram.send("@fawn_bot Summarize this", chat=GROUP, user=JANE, reply_to=stranger["message_id"], quote=words)
     await telegram.wait(GROUP, "You said")

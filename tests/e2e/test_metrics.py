@@ -25,11 +25,12 @@ from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import Service, ask, bash
 
 ROOT = Path(__file__).parents[2]
-ALERTS = ROOT / "packaging/prometheus/alerts.yaml"
+ALERTS = ROOT / "packaging/kubernetes/chart/alerts.yaml"
 DASHBOARD = ROOT / "packaging/grafana/fawn.json"
 EVE = JANE + 1
-ELSEWHERE = {  # what other tests move: the journey below, and test_metrics.py of the unit tests
-    *("fawn_cost_usd", "fawn_platform_rate_limited", "gen_ai_client_inference_usage_reasoning_output_tokens"),
+ELSEWHERE = {  # what other tests move: the journey below, and test_metrics.py and test_outbox.py of the unit tests
+    *("fawn_cost_usd", "fawn_platform_rate_limited", "fawn_outbox_waiting_rows"),
+    "gen_ai_client_inference_usage_reasoning_output_tokens",
 }
 LABELS = {  # that a metric of Fawn may have
     *("channel", "outcome", "model", "kind", "reason", "scope", "version", "le", "error_type"),
@@ -165,7 +166,12 @@ async def test_what_goes_wrong_and_what_waits_moves_its_metric(
     telegram.send(ask(text="delayed"))
     await scrapes.until("fawn_outbox_rows")
     await scrapes.until("fawn_outbox_age_seconds", lambda seconds: seconds > 1)
+    assert re.search(
+        r"undelivered replies: 1 \(oldest \d+ s\), waiting for a person: 0", (await service.fawn("status"))[1]
+    )
     await scrapes.until("fawn_platform_retries", channel="telegram")
+    service.change("UPDATE outbox SET created=created-600 WHERE state<2")
+    assert re.search(r"not delivered for 6\d\d s to telegram/\S+: Telegram", (await service.fawn("status"))[1])
     telegram.send(ask(text="poison"), chat=EVE)
     await scrapes.until("fawn_dead_letters")
     telegram.fault("error", "getUpdates", code=502, times=-1)
@@ -229,6 +235,19 @@ async def test_alerts_and_dashboard_ask_for_metrics_that_exist(
     assert {name for text in asked for name in names_in(text)} - known == set()
 
 
+def test_the_dashboard_is_narrowed_to_channels_and_models() -> None:
+    """What has the label of a variable of the dashboard obeys it."""
+    board = json.loads(DASHBOARD.read_text())
+    variables = {each["name"]: each for each in board["templating"]["list"] if each["type"] == "query"}
+    assert {*variables} == {"channel", "model"}
+    shown = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    grouped = {"channel": "channel", "model": "model", "gen_ai_request_model": "model"}
+    for label, variable in grouped.items():
+        by_label = [text for text in shown if re.search(rf"by \([^)]*\b{label}\b", text)]
+        assert by_label
+        assert [text for text in by_label if f'{label}=~"${variable}"' not in text] == []
+
+
 def test_each_alert_says_what_to_do() -> None:
     rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
     page = (ROOT / "docs/operations.md").read_text()
@@ -240,3 +259,52 @@ def test_each_alert_says_what_to_do() -> None:
 def test_prometheus_takes_the_alerts() -> None:
     done = subprocess.run(["promtool", "check", "rules", ALERTS], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+NORMAL = {  # an hour of a quiet service, a value for each minute
+    'up{job="fawn"}': "1x120",
+    "fawn_ready": "1x120",
+    'fawn_channel_ready{channel="slack"}': "1x120",
+    "fawn_queue_age_seconds": "0x60 20x60",
+    "fawn_outbox_age_seconds": "2x120",
+    "fawn_outbox_waiting_rows": "3x120",
+    "fawn_dead_letters": "1x120",
+    'fawn_turns_total{outcome="done"}': "0+10x120",
+    'fawn_turns_total{outcome="failed"}': "0x120",
+    'gen_ai_client_operation_duration_seconds_count{error_type="",gen_ai_request_model="m"}': "0+20x120",
+    'gen_ai_client_operation_duration_seconds_count{error_type="500",gen_ai_request_model="m"}': "0x120",
+    'fawn_platform_rate_limited_total{channel="slack"}': "0x120",
+    'fawn_budget_refused_total{scope="person"}': "0x120",
+    'fawn_event_loop_lag_seconds_bucket{le="0.1"}': "0+100x120",
+    'fawn_event_loop_lag_seconds_bucket{le="1"}': "0+100x120",
+    'fawn_event_loop_lag_seconds_bucket{le="+Inf"}': "0+100x120",
+}
+FAULTS = {  # alert → the series that differ
+    "": {},
+    "FawnDown": {'up{job="fawn"}': "1x60 0x60"},
+    "FawnNotReady": {"fawn_ready": "1x60 0x60"},
+    "FawnChannelDown": {'fawn_channel_ready{channel="slack"}': "1x60 0x60"},
+    "FawnQueueOld": {"fawn_queue_age_seconds": "0x60 90x60"},
+    "FawnOutboxOld": {"fawn_outbox_age_seconds": "0x60 301+60x60"},
+    "FawnDeadLetters": {"fawn_dead_letters": "1x100 2x20"},
+    "FawnTurnsFail": {'fawn_turns_total{outcome="failed"}': "0x60 0+5x60"},
+    "FawnModelErrors": {list(NORMAL)[10]: "0x60 0+10x60"},
+    "FawnRateLimited": {'fawn_platform_rate_limited_total{channel="slack"}': "0x60 0+10x60"},
+    "FawnBudgetRefused": {'fawn_budget_refused_total{scope="person"}': "0x90 0+1x30"},
+    "FawnLoopLag": {'fawn_event_loop_lag_seconds_bucket{le="0.1"}': "0+100x60 6000x60"},
+}
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="apt install prometheus")
+def test_a_normal_day_raises_no_alert_and_each_fault_its_own(tmp_path: Path) -> None:
+    assert {*FAULTS} == {"", *(rule["alert"] for rule in yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"])}
+    cases = []
+    for alert, series in FAULTS.items():
+        fired = [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if alert else []
+        expr = 'count by (alertname) (ALERTS{alertstate="firing"})'
+        look = {"expr": expr, "eval_time": "110m", "exp_samples": fired}
+        given = [{"series": name, "values": values} for name, values in {**NORMAL, **series}.items()]
+        cases.append({"name": alert, "interval": "1m", "input_series": given, "promql_expr_test": [look]})
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "tests": cases}))
+    done = subprocess.run(["promtool", "test", "rules", tmp_path / "test.yaml"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

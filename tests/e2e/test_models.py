@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.fakes.model import Answer, FakeModel
 from tests.fakes.server import Json, until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.service_process import ask
+from tests.support.thread_talk import ThreadTalk
 from tests.unit.agent.test_pictures import picture, shown
 
 BOB, OTHER, BOSS = 77, 78, 99
@@ -51,7 +53,7 @@ async def test_a_model_and_its_effort_are_chosen_for_a_conversation_and_kept_ove
     model.script = other.script = script
     service = await start(models=models(model, other))
     for text, answer in {
-        "/model": "main (main) answers here.",
+        "/model": "main (main) answers here, as configured.",
         "/models": "Efforts of main, other: none, minimal, low, medium, high, xhigh",
         "/model othr": "I have no model othr. Did you mean other?",
         "/model other hihg": "other has no effort hihg. Did you mean high?",
@@ -76,7 +78,7 @@ async def test_a_model_and_its_effort_are_chosen_for_a_conversation_and_kept_ove
     await telegram.wait(BOB, "\nelsewhere")
     await service.quiet()
     telegram.send("/model default")
-    await telegram.wait(JANE, "main (main) answers here, as configured.")
+    await telegram.wait(JANE, "That choice has ended. main (main) answers here, as configured.")
     telegram.send("fourth")
     await telegram.wait(JANE, "\nfourth")
     assert bodies == [("small", "high"), ("small", "high"), ("small", "low"), ("big", ""), ("big", "")]
@@ -89,7 +91,7 @@ async def test_a_server_that_is_down_is_skipped_shown_in_status_and_used_again(
     await start(
         models=models(model, other),
         roles={"fallback": ["other"]},
-        limits={"endpoint_failures": 2, "endpoint_seconds": 4, "flood_messages": 1000},
+        limits={"endpoint_failures": 2, "endpoint_seconds": 4},
         channels=operated(telegram),
     )
     telegram.send("one")
@@ -174,3 +176,40 @@ async def test_a_picture_goes_to_the_model_that_sees_for_one_turn(
     telegram.send("thanks")
     await telegram.wait(JANE, "\nthanks")
     assert "cannot see pictures" in str(model.requests()[-1].messages)
+
+
+@pytest.mark.parametrize("name", ["slack", "telegram"])
+async def test_a_person_chooses_a_model_for_all_their_conversations(tmp_path: Path, name: str) -> None:
+    async with ThreadTalk.open(tmp_path, name) as talk:
+        entry = {"model": "any", "base_url": f"{talk.model.base_url}/v1", "api_key": "$OPENAI_API_KEY"}
+        talk.service.configure({"models": [{"name": each, **entry} for each in ("main", "other", "third")]})
+        await talk.service.restart()
+        rig = talk.service.rigs[name]
+
+        async def says(text: str, answer: str, *, by: str = "") -> None:
+            talk.say(text, by=by)
+            await talk.shows(answer)
+            await talk.service.quiet()
+
+        await says("!model other high me", "answers you by default with the effort")
+        await says("!model", "You chose it for all your conversations")
+        await says(ask(text="mine"), "mine")
+        await says(ask(text="theirs"), "theirs", by=talk.other)
+        await says("!model third", "answers here")
+        await says("!model", "It was chosen for this conversation")
+        await says(ask(text="of the thread"), "of the thread")
+        rig.mutter(ask(text="in private"))
+        await until(lambda: any("in private" in each for each in rig.visible()), what="the answer in the direct chat")
+        talk.service.configure({"models": [{"name": each, **entry} for each in ("main", "third")]})
+        await talk.service.restart()
+        rig.mutter(ask(text="fallen back"))
+        gone = "other is no longer configured; main answers instead"
+        await until(lambda: any(gone in each for each in rig.visible()), what="the notice")
+        rig.mutter("!model")
+        await until(lambda: any("was chosen, which is no longer" in each for each in rig.visible()), what="why")
+        await says("!model default me", "That choice has ended")
+        rig.mutter(ask(text="as configured"))
+        await until(lambda: any("as configured" in each for each in rig.visible()), what="the last answer")
+        await talk.service.quiet()
+        used = [model for (model,) in talk.service.rows("SELECT model FROM usage WHERE kind='turn' ORDER BY id")]
+        assert used == ["other", "main", "third", "other", "main", "main"]

@@ -34,6 +34,9 @@ async def test_the_document_has_every_route_and_needs_no_key(start: Start) -> No
     async with client_of(service, "") as client:
         status, document = await get(client, "/v1/openapi.json")
     assert (status, document["openapi"]) == (200, "3.1.0")
+    assert document["components"]["schemas"]["MessageBody"]["properties"]["text"]["minLength"] == 1
+    [cursor] = [each for each in document["paths"]["/v1/search"]["get"]["parameters"] if each["name"] == "cursor"]
+    assert cursor["schema"]["maxLength"] == 2000
     named = {(method.upper(), path) for path, found in document["paths"].items() for method in found}
     text = (Path(__file__).parents[2] / "docs/api.md").read_text()
     rows = "\n".join(line for line in text.splitlines() if line.startswith("| `"))

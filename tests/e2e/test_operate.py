@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -9,10 +10,13 @@ import aiohttp
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_api import HTTP, add_key, client_of, get, post, wait_for
+from tests.e2e.test_page import browser, make_link
 from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
+from tests.support.browser import Browser
 from tests.support.service_process import Service, ask
 
+__all__ = ["browser"]
 BOSS, STRANGER, CAL = 9, 77, 8
 ACCESS = {
     "pairing": True,
@@ -89,6 +93,34 @@ async def test_the_state_the_past_and_what_is_broken(telegram: FakeTelegram, sta
             tag = answer.headers["ETag"]
         async with client.get("/v1/operate/schedules", headers={"If-None-Match": tag}) as answer:
             assert (answer.status, await answer.read()) == (304, b"")
+
+
+async def test_no_word_of_a_direct_chat_reaches_an_operator(
+    telegram: FakeTelegram, start: Start, browser: Browser, bubblewrap: None
+) -> None:
+    service, key = await started(start, limits={"live_turns": 1})
+    asks = {"calls": [{"name": "ask_clarification", "args": {"question": "Which secretword?", "options": ["a"]}}]}
+    telegram.send(ask(steps=[asks], text="secretword done"), topic=3)
+    await telegram.wait(JANE, "Which secretword?")
+    await service.quiet()
+    row = f"(1, '{JANE}', 'Jane', -1, {time.time()})"
+    change(service, f"INSERT INTO feedback (run, person, name, value, at) VALUES {row}")  # noqa: S608 — of the test
+    slow = {"calls": [{"name": "bash", "args": {"command": "sleep 600 # secretword"}}]}
+    telegram.send(ask(steps=[slow], text="secretword"))
+    async with client_of(service, key) as client:
+        await wait_for(client, "/v1/operate/turns", lambda found: [turn for turn in found["turns"] if turn["steps"]])
+        change(service, "UPDATE conversations SET title='about a secretword'")
+        for chat in (JANE, BOSS):
+            telegram.send("a waiting secretword", user=chat, chat=chat, topic=7)
+        shown = {name: (await get(client, f"/v1/operate/{name}"))[1] for name in READS}
+        assert [turn["doing"] for turn in shown["turns"]["turns"]] == [""]
+        assert len(shown["feedback"]["feedback"]) == 1
+        assert [name for name, found in shown.items() if "secretword" in str(found)] == []
+    tab = await browser.tab(await make_link(service, f"telegram/{BOSS}"))
+    await tab.until("document.querySelector('#text')")
+    seen = await tab.eval("fetch('/page/operate').then((answer) => answer.json()).then(JSON.stringify)")
+    assert len(json.loads(seen)["asked"]) == len(json.loads(seen)["turns"]) == 1
+    assert "secretword" not in seen
 
 
 async def test_a_dead_letter_is_sent_again_or_dropped(telegram: FakeTelegram, start: Start) -> None:

@@ -29,6 +29,7 @@ async def test_the_log_of_one_run_is_shown_and_followed_to_its_end(
 ) -> None:
     service = await start()
     telegram.send("hello", user=BOB, chat=BOB)
+    await telegram.wait(BOB, "hello")
     await service.quiet()
     wait = bash("while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done")
     telegram.send(ask(steps=[wait], text="done"))

@@ -66,6 +66,9 @@ async def test_what_the_model_writes_to_itself_is_never_the_persons_words(
     model.script = script
     service = await start(**{**settings(model), "sandbox": {"provider": "local"}})
     telegram.send("look at that page")
+    if start_name == "follow-up":  # a command's output may be a stranger's: a note asks then
+        await telegram.wait(JANE, "May I run memory?")
+        telegram.send("/approve")
     await telegram.wait(JANE, "noted what I should")
     await service.quiet()
     await nothing_queued(service)

@@ -42,12 +42,11 @@ def sums(service: Service, used: str) -> list[tuple[Any, ...]]:
 def add_history(service: Service, name: str, cost: int) -> None:
     """Store 60 judged requests of a model, all of the same cost."""
     service.change(
-        "INSERT INTO outcomes(day, used, name, role, requests, calls, seconds, cost, squares, up, down)"
-        " VALUES (:day, 'model', :name, 'lead', 60, 60, 120, :cost, :squares, 57, 3)",
+        "INSERT INTO outcomes(day, used, name, role, requests, calls, seconds, cost, up, down)"
+        " VALUES (:day, 'model', :name, 'lead', 60, 60, 120, :cost, 57, 3)",
         day=int(time.time() // 86400) - 1,
         name=name,
         cost=60 * cost,
-        squares=60.0 * cost * cost,
     )
 
 

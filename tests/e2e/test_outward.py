@@ -11,11 +11,13 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.test_slack import DIRECT, InSlack
-from tests.fakes.model import FakeModel
+from tests.fakes.model import Answer, FakeModel
 from tests.fakes.server import until
 from tests.fakes.slack import FakeSlack
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.fakes.telegram_world import Shown
+from tests.support.all_platforms import AllPlatforms
+from tests.support.rigs.slack import SlackRig
 from tests.support.service_process import Service, ask, said
 from tests.support.web_server import WebSite, html, serve_site
 
@@ -135,13 +137,14 @@ async def test_research_beside_a_file_asks_nothing_and_a_grant_is_for_its_host(
     assert service.rows("SELECT tool, subject FROM permission_grants") == [("outward", "web_fetch pages.test")]
 
 
-async def test_without_private_data_made_up_addresses_run(
+async def test_words_that_a_person_wrote_are_private_too_once_a_page_was_read(
     telegram: FakeTelegram, model: FakeModel, start: Start, site: WebSite
 ) -> None:
-    await start(web=web(site))
+    service = await start(web=web(site))
     telegram.send(asking(fetch(NOTES), fetch(STOLEN), text="read"))
+    press(telegram, await asked(telegram, service), "Deny")
     await telegram.wait(JANE, "read")
-    assert len(collected(site)) == 1
+    assert not collected(site)
 
 
 async def test_a_sub_agent_and_a_background_task_inherit_what_their_caller_has_met(
@@ -171,3 +174,21 @@ async def test_listed_hosts_bound_pages_by_force(
     await telegram.wait(JANE, "done")
     assert site.requests == [("sub.pages.test", "/notes")]
     assert "not one of the hosts that this installation allows" in results(model)[-1]
+
+
+async def test_on_slack_an_answer_below_the_talk_of_a_guest_has_no_link_that_nobody_named(tmp_path: Path) -> None:
+    """Slack fetches a link by itself. What a guest wrote above is a stranger's text, and private."""
+    known, evil = "https://known.test/a", "https://evil.test/?d=4711"
+    async with AllPlatforms.open(tmp_path, "slack") as service:
+        rig = service.rigs["slack"]
+        assert isinstance(rig, SlackRig)
+        rig.server.person(rig.other, is_restricted=True)
+        rig.mutter(f"the key is 4711, see {known}", 5, by=rig.other)
+        service.model.script = lambda body: Answer(f"It is in {known} and {evil} now.") if body.get("tools") else None
+        rig.mutter("where is it?", 5, mention=True)
+        shown = "\n".join(await service.shows("slack", "It is in", 5))
+        await service.quiet()
+        shown += "\n".join(rig.visible(5))
+    assert known in shown
+    assert "https[:]//evil.test/?d=4711" in shown
+    assert evil not in shown

@@ -106,6 +106,68 @@ async def test_a_link_signs_in_once_and_its_cookie_opens_the_page_alone(start: S
     assert shown not in service.log()
 
 
+async def test_each_tab_names_its_person_and_a_link_replaces_nobody_unasked(start: Start) -> None:
+    service = await start(http=HTTP)
+    links = [await make_link(service, f"telegram/{id}") for id in (7, 8, 7)]
+    jane, ann, again = (link.partition("#")[2] for link in links)
+    async with visitor(service) as send:
+        own = {"Origin": address_of(service), "Sec_Fetch_Site": "same-origin"}
+        _status, cookie = await send("POST", "/page/login", {"token": jane}, **own)
+        mine = {"Cookie": cookie.partition(";")[0], **own}
+        assert await send("POST", "/page/login", {"token": ann}, **mine) == (409, "signed_in_here")
+        assert (await send("POST", "/page/login", {"token": again}, **mine))[0] == 200
+        status, cookie = await send("POST", "/page/login", {"token": ann, "replace": True}, **mine)
+        assert status == 200, "the refused link was not used"
+        anns = {"Cookie": cookie.partition(";")[0], **own}
+        said = {"text": "x"}
+        janes, named = {**anns, "Fawn_Person": "telegram%3A7"}, {**anns, "Fawn_Person": "telegram%3A8"}
+        assert await send("POST", "/page/v1/threads/t/messages", said, **janes) == (401, "other_person")
+        assert await send("GET", "/page/v1/events?person=telegram%253A7", **anns) == (401, "other_person")
+        assert await send("POST", "/page/logout", {}, **janes) == (401, "other_person")
+        assert (await send("GET", "/page/me", **named))[0] == 200
+        assert (await send("POST", "/page/logout", {}, **named))[0] == 200
+
+
+async def test_a_link_asks_before_it_takes_the_place_of_another_person_and_other_tabs_follow(
+    start: Start, browser: Browser
+) -> None:
+    service = await start(http=HTTP)
+    first = await browser.tab(await make_link(service))
+    await first.until("document.querySelector('#text')")
+    link = await make_link(service, "telegram/8")
+    second = await browser.tab(link)
+    await second.until("document.querySelector('dialog .buttons')")
+    assert "Another person is signed in here." in await second.text("dialog")
+    await second.click("dialog .buttons button:not(.danger)")
+    await second.until("document.querySelector('#text')")
+    me = "fetch('/page/me').then((answer) => answer.json()).then((me) => me.person)"
+    assert await second.eval(me) == "telegram:7"
+    third = await browser.tab(link)
+    await third.click("dialog .buttons .danger")
+    await third.until("document.querySelector('#text')")
+    assert await third.eval(me) == "telegram:8"
+    await first.eval("window.isOld = true; 0")
+    await first.send("for whom is this?")
+    await first.until("!window.isOld && document.querySelector('#text')", what="the page of the other person")
+    assert service.rows("SELECT count(*) FROM inbox") == [(0,)]
+
+
+async def test_a_link_that_another_page_leads_to_asks_first(start: Start, browser: Browser) -> None:
+    service = await start(http=HTTP)
+    tab = await browser.tab()
+    link = (await make_link(service)).replace("/login#", "/login?asks#")  # where /login leads whom another page sends
+    async with visitor(service) as send, aiohttp.ClientSession() as client:
+        assert (await send("GET", "/login", Sec_Fetch_Site="none"))[0] == 200
+        asked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        async with client.get(f"{address_of(service)}/login", headers=asked, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, "/login?asks")
+    await tab.go(link)
+    await tab.until("document.querySelector('dialog .buttons')")
+    assert service.rows("SELECT count(*) FROM page_sessions WHERE kind='session'") == [(0,)]
+    await tab.click("dialog .buttons .danger")
+    await tab.until("document.querySelector('#text')")
+
+
 async def test_a_session_survives_a_restart_and_ends_with_its_person(start: Start) -> None:
     service = await start(http=HTTP)
     link = await make_link(service)

@@ -5,6 +5,7 @@ The tests share one service: each signs in a person of its own.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import zipfile
@@ -202,6 +203,24 @@ async def test_dropped_and_pasted_files_are_sent_and_pictures_come_back(
     assert len(service.rows_of(await shown_thread(tab, number), "1", "runs")) == 1
 
 
+async def test_files_of_a_person_who_has_signed_out_are_gone_from_the_browser(page: OpenPage, bubblewrap: None) -> None:
+    service, tab = await page()
+    png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    await tab.send(ask(steps=[bash(f"echo {png} | base64 -d >/mnt/user-data/outputs/dot.png")], text="here it is"))
+    await tab.until("document.querySelector('.preview img')?.naturalWidth === 1", what="the picture")
+    picture = await tab.eval("document.querySelector('.preview img').src")
+
+    async def status(**options: str) -> int:
+        return int(await tab.eval(f"fetch({picture!r}, {json.dumps(options)}).then((answer) => answer.status)"))
+
+    assert await status(cache="force-cache") == 200
+    await tab.eval("fetch('/page/logout', {method: 'POST', body: '{}', headers: {'Content-Type': 'application/json'}})")
+    assert [await status(), await status(cache="force-cache")] == [401, 401]
+    await tab.go(await make_link(service, "telegram/8"))
+    await tab.until("document.querySelector('#text')")
+    assert [await status(), await status(cache="force-cache")] == [404, 404]
+
+
 async def test_no_markup_of_others_becomes_markup_anywhere(page: OpenPage, bubblewrap: None) -> None:
     assert len(MARKUP) >= 50
     service, tab = await page()
@@ -306,7 +325,10 @@ async def test_diagrams_and_formulas_are_shown_as_they_are_written(page: OpenPag
 
 
 # Everything that a page may try from its frame; it says what it could do.
-MADE_PAGE = """<!doctype html><title>made</title><body style="background: rgb(1, 2, 3)"><script>
+MADE_PAGE = """<!doctype html><title>made</title>
+<link rel="preconnect" href="http://127.0.0.1:PORT"><link rel="dns-prefetch" href="//127.0.0.1:PORT">
+<link rel="prefetch" href="http://127.0.0.1:PORT/a"><meta http-equiv="refresh" content="0;url=http://127.0.0.1:PORT/b">
+<link rel="stylesheet" href="http://127.0.0.1:PORT/c"><body style="background: rgb(1, 2, 3)"><script>
 const tried = {ran: true};
 const attempt = (name, work) => { try { tried[name] = String(work()); } catch (error) { tried[name] = 'refused'; } };
 attempt('parent', () => parent.document.title);
@@ -314,6 +336,7 @@ attempt('cookie', () => document.cookie);
 attempt('storage', () => localStorage.length);
 attempt('opened', () => String(window.open('/')));
 attempt('origin', () => window.origin);
+document.body.append('it ran');
 Promise.all([
   fetch('/page/me').then(() => 'sent', () => 'refused'),
   new Promise((done) => { const image = new Image(); image.onload = image.onerror = (event) => done(event.type);
@@ -324,20 +347,37 @@ Promise.all([
 
 async def test_a_page_that_the_agent_made_runs_in_a_closed_frame_or_is_stored(page: OpenPage, bubblewrap: None) -> None:
     _service, tab = await page()
-    await tab.send(
-        ask(steps=[bash(f"cat >/mnt/user-data/outputs/made.html <<'END'\n{MADE_PAGE}\nEND")], text="made it")
-    )
+    calls: list[str] = []
+
+    def note(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        calls.append("connected")
+        writer.close()
+
+    listener = await asyncio.start_server(note, "127.0.0.1", 0)
+    made = MADE_PAGE.replace("PORT", str(listener.sockets[0].getsockname()[1]))
+    await tab.send(ask(steps=[bash(f"cat >/mnt/user-data/outputs/made.html <<'END'\n{made}\nEND")], text="made it"))
     await tab.until("document.querySelector('.chip-pair button')", what="the button that shows it")
     await tab.eval(
-        "window.told = ''; addEventListener('message', (event) => { window.told = [event.data, event.origin]; }); 0"
+        "window.told = ''; addEventListener('message', (event) => { window.told = [event.data, event.origin]; });"
+        " document.addEventListener('load', (event) => { window.loaded = event.target.className; }, true); 0"
     )
     await tab.click(".chip-pair button")
+    for _again in range(2):
+        await tab.until("window.loaded === 'made-page'", what="the page without its scripts")
+        await tab.press("Escape")
+        await tab.until("!document.querySelector('dialog')")
+        await tab.eval("window.loaded = ''; 0")
+        await tab.click(".chip-pair button")
+    assert [await tab.eval("window.told"), calls] == ["", []]
+    assert "can then connect to other computers" in await tab.eval("document.querySelector('.run-scripts').title")
+    await tab.click(".run-scripts")
     said, origin = await tab.until("window.told")
     assert origin == "null", "it has an origin of its own"
     told = json.loads(said)
     assert told["ran"] is True
     assert {told[name] for name in ("parent", "cookie", "storage", "fetched")} == {"refused"}
     assert (told["opened"], told["origin"], told["image"]) == ("null", "null", "error")
+    listener.close()
     await tab.press("Escape")
     await tab.until("!document.querySelector('dialog')")
     address = await tab.eval("document.querySelector('.chip-pair a').href")
@@ -379,7 +419,8 @@ async def test_refusals_are_in_the_language_of_the_reader(page: OpenPage) -> Non
     await tab.reload()
     await tab.until("document.documentElement.lang === 'zh' && document.querySelector('#text')")
     refused = (
-        "import('/page/static/api.js').then(({get}) => get('/threads/none-such').catch((problem) => problem.text))"
+        "import(document.scripts[0].src.replace('app.js', 'api.js'))"
+        ".then(({get}) => get('/threads/none-such').catch((problem) => problem.text))"
     )
     assert await tab.eval(refused) == "它已不存在，或从未存在。请重新加载页面。"
     assert await tab.eval("document.querySelector('#text').placeholder") != "Message Fawn…"
@@ -446,11 +487,13 @@ async def test_what_sub_agents_do_is_a_tree_live_and_after_a_reload(
     assert await tab.count(".inner[open]") == 0, "folded until somebody looks"
     await tab.click(".inner > summary")
     await tab.until("document.querySelector('.inner li.running')?.checkVisibility()")
-    await tab.until("document.querySelectorAll('.steps > ul > li')[1].querySelector('.inner li.done')")
+    await tab.until("document.querySelectorAll('.steps > ul > li')[1].querySelector('.inner li.failed')")
+    returned = "document.querySelectorAll('.steps > ul > li')[1].querySelector('.inner .returned pre').textContent"
+    assert await tab.eval(returned) == "[exit code 7]"
     left, right = await tab.eval(TREE)
     assert left[2][0] == "done bash: echo first"
     assert left[2][1].startswith("running bash: while")
-    assert right == ["Task: Look right", False, ["done bash: exit 7"]]
+    assert right == ["Task: Look right", False, ["failed bash: exit 7"]]
     await tab.eval("window.kept = document.querySelector('.inner'); window.kept.querySelector('summary').focus()")
     (service.folder_of(await shown_thread(tab, number)) / "workspace" / "go").touch()
     await shows(tab, "all done")
@@ -460,7 +503,7 @@ async def test_what_sub_agents_do_is_a_tree_live_and_after_a_reload(
     ended = await tab.eval(TREE)
     assert [[line.partition(" ")[0] for line in inside] for _title, _open, inside in ended] == [
         ["done", "done"],
-        ["done"],
+        ["failed"],
     ]
     await tab.reload()
     await tab.until(f"performance.getEntriesByType('navigation')[0].type === 'reload' && {DONE}")
@@ -489,7 +532,8 @@ async def test_a_tab_that_comes_later_sees_the_tree_of_what_still_works(
 async def test_times_are_written_in_the_language_of_the_page(page: OpenPage) -> None:
     _service, tab = await page()
     write = (
-        "import('/page/static/dom.js').then(({timeText}) => { document.documentElement.lang = '%s';"
+        "import(document.scripts[0].src.replace('app.js', 'dom.js'))"
+        ".then(({timeText}) => { document.documentElement.lang = '%s';"
         " return timeText(Date.UTC(2026, 10, 26, 12), 'day'); })"
     )
     assert await tab.eval(write % "en") == "Nov 26, 2026"

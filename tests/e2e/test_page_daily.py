@@ -55,7 +55,8 @@ async def test_a_session_that_ends_in_the_middle_of_a_draft_loses_nothing(page: 
     await tab.until(DONE)
     await tab.write("private words")
     end_sessions(service)
-    await browser.tab(await make_link(service, "telegram/8"))
+    other = await browser.tab(await make_link(service, "telegram/8"))
+    await other.until("document.querySelector('#text')", what="the other person's page")
     await tab.eval("window.old = true; location.reload()")
     await tab.until("!window.old && document.querySelector('#text')?.value === ''", what="nothing of it for others")
     assert "private words" not in str(await tab.eval("JSON.stringify(sessionStorage)"))
@@ -120,7 +121,8 @@ async def test_a_tree_has_any_depth_and_one_thing_is_one_thing(page: OpenPage) -
     ]
     shown = {"run": 1, "at": 1, "state": "done", "said": [], "blocks": steps, "plan": [], "tokens": 1, "seconds": 60}
     await tab.eval(
-        "Promise.all([import('/page/static/turn.js'), import('/page/static/fold.js')]).then(([turn, fold]) => {"
+        "Promise.all(['turn.js', 'fold.js'].map((name) => import(document.scripts[0].src.replace('app.js', name))))"
+        ".then(([turn, fold]) => {"
         f" const view = new turn.TurnView({{}}); view.update(fold.turnOf({shown!r}), {{isLast: true, isMine: true}});"
         " document.querySelector('.log').replaceChildren(view.element);"
         " view.element.querySelectorAll('details').forEach((each) => { each.open = true; }); })"

@@ -54,7 +54,7 @@ TEXTS = {
 }  # fmt: skip
 BOTH = """
 (async (text, cuts, done) => {
-  const { Markdown } = await import("/page/static/markdown.js");
+  const { Markdown } = await import(document.scripts[0].src.replace("app.js", "markdown.js"));
   const whole = new Markdown(), grown = new Markdown();
   whole.update(text, false);
   for (const cut of cuts) {
@@ -91,12 +91,40 @@ async def test_a_text_that_grows_looks_at_each_moment_as_if_it_had_come_at_once(
             assert wrong == [], (name, size)
 
 
+async def test_emphasis_beside_wide_punctuation_is_shown_as_such(tab: Tab) -> None:
+    shown = """
+(async (texts) => {
+  const { Markdown } = await import(document.scripts[0].src.replace("app.js", "markdown.js"));
+  return texts.map((text) => {
+    const view = new Markdown();
+    view.update(text, true);
+    return view.element.firstElementChild.innerHTML;
+  });
+})
+"""
+    cases = {
+        "**标题：**内容": "<strong>标题：</strong>内容",
+        "这是**“取出”模式**。": "这是<strong>“取出”模式</strong>。",
+        "日本語の**「強調」**です": "日本語の<strong>「強調」</strong>です",
+        "**굵게.**다음": "<strong>굵게.</strong>다음",
+        "*斜体。*后文": "<em>斜体。</em>后文",
+        "***粗斜：***后": "<em><strong>粗斜：</strong></em>后",
+        "**外（*内*）**后": "<strong>外（<em>内</em>）</strong>后",
+        "使用**`a b`**命令": "使用<strong><code>a b</code></strong>命令",
+        "**😀**文": "<strong>😀</strong>文",
+        "`**不。**动` 与 a*b": "<code>**不。**动</code> 与 a*b",
+        r"\*不。\*动": "*不。*动",
+        "a **b** c": "a <strong>b</strong> c",
+    }
+    assert await tab.eval(f"({shown.strip()})({json.dumps([*cases])})") == [*cases.values()]
+
+
 async def test_what_is_finished_stays_the_same_element_while_the_rest_grows(tab: Tab) -> None:
     table = f"| a | b |\n| - | - |\n{''.join(f'| r{number} | x |' + chr(10) for number in range(300))}"
     items = "".join(f"- item {number} with `code`\n" for number in range(300))
     grow = """
 (async (text, part) => {
-  const { Markdown } = await import("/page/static/markdown.js");
+  const { Markdown } = await import(document.scripts[0].src.replace("app.js", "markdown.js"));
   const view = new Markdown();
   view.update("# Before\\n\\n" + text.slice(0, 200), false);
   const kept = [view.element.querySelector("h1"), view.element.querySelector(part)];

@@ -60,7 +60,7 @@ async def test_the_screen_shows_who_works_on_what_and_stops_it(
     lights = await tab.text(".lights")
     assert all(name in lights for name in ("telegram", "main", "Disk", "Sandboxes", "Queue"))
     telegram.send(ask(steps=[bash("sleep 600")], text="late"), chat=EVE)
-    await says(tab, "turns", "Running sleep")
+    await says(tab, "turns", "Working")  # and not on what: that is Eve's
     telegram.send("hello", chat=BOSS)
     await says(tab, "queue", "all places are taken")
     await tab.until(f"/^\\d+ s$/.test(document.querySelector('{section('turns')} .counts').innerText)")

@@ -17,7 +17,7 @@ from tests.fakes.node import MODULES
 from tests.fakes.server import until
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.wechat import JANE, KIM, FakeWeChat
-from tests.support.browser import Browser, Tab
+from tests.support.browser import Browser, Tab, shared_chromium
 from tests.support.service_process import Service, said
 
 __all__ = ["browser"]
@@ -39,6 +39,13 @@ ODD: tuple[Any, ...] = ({}, {"number": 1}, {"number": " "}, [])  # bodies
 async def friends() -> AsyncIterator[FakeWeChat]:
     async with FakeWeChat() as server:
         yield server
+
+
+@pytest.fixture
+async def elsewhere() -> AsyncIterator[Browser]:
+    """The browser of another person."""
+    async with shared_chromium() as other:
+        yield other
 
 
 def sections(friends: FakeWeChat) -> dict[str, Any]:
@@ -107,11 +114,11 @@ async def test_an_operator_signs_the_bot_in_and_it_answers_without_a_restart(
 
 
 async def test_two_operators_a_reload_and_a_second_press_see_one_code(
-    friends: FakeWeChat, start: Start, browser: Browser
+    friends: FakeWeChat, start: Start, browser: Browser, elsewhere: Browser
 ) -> None:
     two = {"open": False, "operators": [str(BOSS), str(EVE)]}
     service = await start(http=HTTP, channels={**sections(friends), "telegram": {"access": two}})
-    tab, other = await operator_tab(service, browser), await operator_tab(service, browser, EVE)
+    tab, other = await operator_tab(service, browser), await operator_tab(service, elsewhere, EVE)
     await asyncio.gather(tab.click(BUTTON), other.click(BUTTON))
     code = await shown_code(tab, friends)
     assert await shown_code(other, friends) == code

@@ -18,6 +18,7 @@ from tests.fakes.telegram import JANE, FakeTelegram
 from tests.fakes.telegram_world import Shown
 from tests.support.service_process import Service, ask, said
 from tests.support.settled import outcome
+from tests.support.thread_talk import TOPIC, ThreadTalk, calls, tool
 
 ASK: Mapping[str, Any] = {"ask": ["write_file"]}
 EVE, GROUP = 78, -1001
@@ -302,3 +303,46 @@ async def test_approvals_and_grants_on_slack(in_slack: InSlack) -> None:
         (0, "write_file", "Jane"),
         (1, "write_file", "Jane"),
     ]
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("name", ["telegram", "slack"])
+async def test_a_call_is_a_step_once_it_is_allowed_and_says_how_it_ended(tmp_path: Path, name: str) -> None:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}, permissions={"ask": ["bash(make *)"]}) as talk:
+        rig = talk.service.rigs[name]
+
+        def steps() -> list[str]:
+            return [line.partition(": bash")[0] for line in rig.folded(TOPIC) if "make" in line or "step" in line]
+
+        for decision, state in (("Approve", "1 failed"), ("Deny", "1 denied")):
+            talk.say(ask(steps=[calls(tool("bash", command="make deploy"))], text=f"after {decision}", id=decision))
+            await until(lambda: "Deny" in talk.offers(), what="the question")
+            await talk.service.quiet()
+            before = steps()
+            assert len(before) == (0 if decision == "Approve" else 2), "a call that waits has not begun"
+            talk.press(decision)
+            await talk.shows(f"after {decision}")
+            await talk.service.quiet()
+            [summary, step] = steps()[len(before) :]
+            assert summary.startswith(f"✅ 1 step, {state} · ")
+            title = "Running make deploy" if decision == "Approve" else "Denied: Running make deploy"
+            assert step[1:].strip(" :") == title
+        talk.say("!steps")
+        assert "⊘ Denied: Running make deploy" in await talk.shows("shows what a step returned")
+        failing = [tool("bash", command="echo built; exit 3"), tool("bash", command="make it")]
+        talk.say(ask(steps=[calls(*failing)], text="tried"))
+        await until(lambda: "Approve" in talk.offers(), what="the question")
+        await talk.service.quiet()
+        talk.press("Approve")
+        await talk.shows("tried")
+        await talk.service.quiet()
+        talk.say("!steps 1", by=talk.other)
+        await talk.shows("Only the person who asked, or an operator, can see these steps.")
+        talk.say("!steps 1")
+        shown = await talk.shows("[exit code 3]")
+        assert "✗ Running exit" in shown
+        assert "echo built; exit 3" in shown
+        talk.say("!steps 2")
+        assert "make it" in await talk.shows("[exit code 2]")
+        talk.say("!steps 3")
+        await talk.shows("There is no step 3.")

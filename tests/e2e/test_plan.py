@@ -17,6 +17,7 @@ from tests.fakes.server import until
 from tests.fakes.telegram import JANE, FakeTelegram
 from tests.support.all_platforms import AllPlatforms
 from tests.support.service_process import ask, said
+from tests.support.thread_talk import ThreadTalk
 
 __all__ = ["terminals"]
 
@@ -60,6 +61,24 @@ async def test_a_plan_waits_for_go_also_after_a_kill(telegram: FakeTelegram, mod
     telegram.click(again.buttons[0][1], again.id)
     await telegram.wait(JANE, "made it")
     await service.quiet()
+
+
+@pytest.mark.parametrize(("words", "answer"), [("go", "made it"), ("cancel", "Cancelled. I haven't changed anything.")])
+@pytest.mark.parametrize("name", ["slack", "discord"])
+async def test_in_a_thread_what_others_say_meanwhile_is_no_part_of_the_answer(
+    tmp_path: Path, name: str, words: str, answer: str
+) -> None:
+    """The thread's talk, and on Slack its root, come with each message."""
+    async with ThreadTalk.open(tmp_path, name) as talk:
+        talk.model.script = lambda body: Answer("made it") if "agreed to the plan" in str(body) else None
+        await talk.say_and_read("hello")
+        talk.say(f"{'!' if name == 'slack' else '/'}plan " + ask(steps=[{"calls": [TODOS]}], text="I would write it."))
+        await talk.shows("Shall I work by this plan?")
+        await talk.service.quiet()
+        talk.say("I think Monday is fine", by=talk.other)
+        await talk.shows("I think Monday is fine")
+        talk.say(words)
+        await talk.shows(answer)
 
 
 @pytest.mark.parametrize(("words", "answer"), [("go", "made it"), ("cancel", "Cancelled. I haven't changed anything.")])
@@ -158,7 +177,7 @@ async def test_plans_and_goals_on_the_other_platforms(tmp_path: Path) -> None:
         assert not [*service.data.glob("threads/*/outputs/made.txt")], "a plan changes nothing"
 
 
-SHOWN = "Runs like this one cost $"
+SHOWN = "The work of earlier plans cost $"
 EXCESS = "that I expected. Go on?"
 
 
@@ -178,18 +197,22 @@ async def test_a_plan_asks_when_it_passes_its_expected_cost(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     service = await start(**priced(model))
-    for number in range(4):
-        telegram.send(ask(text=f"cheap {number}"))
-        await telegram.wait(JANE, f"cheap {number}")
+    for number in range(5):
+        telegram.send(ask(text=f"of another kind {number}"))
+        await telegram.wait(JANE, f"of another kind {number}")
         await service.quiet()
-    telegram.send("/plan " + ask(text="unknown yet"))
-    shown = await telegram.wait(JANE, "fewer than 5 requests were finished here in the last 30 days")
-    assert "Shall I work by this plan?" in shown.text
-    assert "$" not in shown.text.partition("I can't say")[2]
-    await service.quiet()
-    telegram.click(shown.buttons[0][1], shown.id)
-    await until(lambda: "agreed to the plan" in str(model.requests()[-1].messages), what="the work")
-    await service.quiet()
+    for number in range(5):
+        telegram.send("/plan " + ask(text=f"unknown yet {number}"))
+        shown = await telegram.wait(JANE, f"unknown yet {number}")
+        await service.quiet()
+        shown = await telegram.wait(JANE, f"unknown yet {number}")
+        assert "Planning has cost $" in shown.text
+        assert "fewer than 5 plans were carried out here in the last 30 days" in shown.text
+        assert "Shall I work by this plan?" in shown.text
+        assert "$" not in shown.text.partition("I can't say")[2]
+        telegram.click(shown.buttons[0][1], shown.id)
+        await until(lambda: "agreed to the plan" in str(model.requests()[-1].messages[-1]), what="the work")
+        await service.quiet()
     model.script = work
     for answer, end in (("Go on", "made it"), ("Stop", "What is done so far is kept.")):
         telegram.send("/new")
@@ -199,7 +222,7 @@ async def test_a_plan_asks_when_it_passes_its_expected_cost(
         await until(lambda: SHOWN in telegram.visible(JANE)[-1].text, what="the plan")
         await service.quiet()
         shown = telegram.visible(JANE)[-1]
-        bound = shown.text.partition("if this one passes ")[2].split(".\n")[0].rstrip(".")
+        bound = shown.text.partition("if this one passes ")[2].partition(" in all.")[0]
         telegram.click(shown.buttons[0][1], shown.id)
         await until(lambda: EXCESS in telegram.visible(JANE)[-1].text, what="the question")
         await service.quiet()
@@ -220,12 +243,15 @@ async def test_so_it_does_on_another_platform(tmp_path: Path) -> None:
     async with AllPlatforms.open(tmp_path) as service:
         rig = service.rigs["slack"]
         for number in range(5):
-            rig.mutter(ask(text=f"cheap {number}"))
+            rig.mutter(f"!plan {ask(text=f'cheap {number}')}")
             await service.shows("slack", f"cheap {number}")
+            await service.quiet()
+            rig.mutter("go")
+            await until(lambda: "agreed to the plan" in str(service.model.requests()[-1].messages[-1]), what="the work")
             await service.quiet()
         service.model.script = work
         rig.mutter("!plan " + ask(text="my plan"))
-        await service.shows("slack", "Runs like this one cost ")
+        await service.shows("slack", "The work of earlier plans cost ")
         await service.quiet()
         rig.mutter("go")
         await service.shows("slack", "tokens " + EXCESS)  # its model has no price

@@ -35,15 +35,25 @@ async def agreed(telegram: FakeTelegram, model: FakeModel, start: Start) -> tupl
     """Let Jane agree to a plan that holds all that is left; return the service and the question of its work."""
     service = await start(**priced(model, budgets=BUDGETS))
     for number in range(5):
-        telegram.send(ask(text=f"before {number}"))
+        telegram.send("/plan " + ask(text=f"before {number}"))
         await telegram.wait(JANE, f"before {number}")
         await service.quiet()
+        shown = await telegram.wait(JANE, f"before {number}")
+        telegram.click(shown.buttons[0][1], shown.id)
+        await until(lambda: "agreed to the plan" in str(model.requests()[-1].messages[-1]), what="the work")
+        await service.quiet()
     assert await service.stop() == 0
-    service.change("UPDATE usage SET cost=CASE WHEN kind='turn' THEN 100000 ELSE 0 END")
+    service.change(
+        "UPDATE usage SET cost=CASE WHEN kind='turn' AND run NOT IN (SELECT id FROM runs WHERE mode='plan')"
+        " THEN 100000 ELSE 0 END"
+    )
     await service.start()
+    telegram.send("/new")
+    await telegram.wait(JANE, "A fresh start")
+    await service.quiet()
     model.script = work
     telegram.send("/plan " + ask(text="my plan"))
-    shown = await telegram.wait(JANE, "Shall I work by this plan?")
+    shown = await telegram.wait(JANE, "The work of earlier plans cost")
     assert "Go reserves them, and I stop when they are used up." in shown.text
     await service.quiet()
     assert service.rows(HELD) == []

@@ -101,6 +101,7 @@ async def test_nothing_of_a_forgotten_person_is_left(telegram: FakeTelegram, mod
     telegram.send(f"/notify bark {BARK}/BARKKEY")
     telegram.send("/notify quiet 22:01-06:59")
     telegram.send("/language en here")
+    telegram.send("/model main me")
     await telegram.wait(JANE, "Quiet hours: 22:01-06:59.")
     used = f"SELECT coalesce(sum(input+output), 0), min(conversation) FROM usage WHERE person='telegram:{JANE}'"  # noqa: S608 — a number
     [spent] = service.rows(used)
@@ -119,7 +120,7 @@ async def test_nothing_of_a_forgotten_person_is_left(telegram: FakeTelegram, mod
     tables = [name for (name,) in service.rows(TABLES)]
     named = [name for name in tables if re.search("Jane|BARKKEY|22:01", str(service.rows(f"SELECT * FROM {name}")))]  # noqa: S608 — own names
     assert named == []
-    assert service.rows("SELECT * FROM languages") == []
+    assert service.rows("SELECT reader FROM languages UNION ALL SELECT reader FROM agent_defaults") == []
     code, text = await service.fawn("audit", "verify")
     assert (code, "The audit is valid" in text) == (0, True), text
     [counted] = service.rows(used)
@@ -169,6 +170,7 @@ async def test_a_person_gets_their_own_data_in_their_direct_chat(
     await plant(telegram, model, service)
     await plant_tasks(telegram, service)
     telegram.send("/language en")
+    telegram.send("/model main me")
     telegram.send(f"/access grant member {JANE}", chat=EVE)
     await telegram.wait(EVE, "is member from now on.")
     telegram.send("/export me", chat=GROUP, user=JANE)
@@ -194,6 +196,7 @@ async def test_a_person_gets_their_own_data_in_their_direct_chat(
         "language",
         "end",
     }
+    assert {"kind": "agent", "agent": "", "model": "main", "effort": ""} in lines
     assert lines[-1] == {"kind": "end", "complete": True}
     text = json.dumps(lines)
     assert all(word in text for word in ("quetzal", "marzipan", "ocelot", "tangerine.csv", "zeppelin", "lychee"))

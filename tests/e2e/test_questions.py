@@ -42,7 +42,8 @@ async def test_two_open_questions_are_answered_separately(
     await telegram.wait(JANE, "✓ Delete the old one? → no")
     await service.quiet()
     assert len(model.requests()) == 1
-    telegram.click(first.buttons[1][1], first.id)
+    [again] = [shown for shown in telegram.visible(JANE) if shown.buttons]
+    telegram.click(again.buttons[1][1], again.id)
     await telegram.wait(JANE, "thank you")
     await service.quiet()
     assert results(model) == ["xlsx", "no"]
@@ -121,3 +122,28 @@ async def test_stop_and_new_close_the_open_question(telegram: FakeTelegram, mode
     await telegram.wait(JANE, "a new turn")
     await service.quiet()
     assert service.rows("SELECT DISTINCT state FROM questions") == [("closed",)]
+
+
+async def test_a_call_that_is_asked_about_again_has_one_set_of_buttons(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    """The run that takes the first answer asks the other question again, below. /steps has the steps of all runs."""
+    service = await start(permissions={"ask": ["write_file"]})
+    calls = [{"name": "write_file", "args": {"path": f"outputs/{name}", "content": name}} for name in ("a", "b")]
+    telegram.send(ask(steps=[{"calls": calls}], text="both are settled"))
+    await until(
+        lambda: sum("Approve" in dict(each.buttons) for each in telegram.visible(JANE)) == 2, what="two questions"
+    )
+    await service.quiet()
+    first, second = (each for each in telegram.visible(JANE) if each.buttons)
+    telegram.click(dict(second.buttons)["Approve"], second.id)
+    await telegram.wait(JANE, "Still open:")
+    await service.quiet()
+    [again] = [each for each in telegram.visible(JANE) if each.buttons]
+    assert "↓ I ask this again below." in await outcome(telegram, first)
+    telegram.click(dict(again.buttons)["Deny"], again.id)
+    await telegram.wait(JANE, "both are settled")
+    await service.quiet()
+    telegram.send("/steps")
+    listed = (await telegram.wait(JANE, "shows what a step returned")).text
+    assert [line[:2] for line in listed.splitlines() if line[:1].isdigit()] == ["1.", "2."]

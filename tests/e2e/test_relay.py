@@ -16,10 +16,10 @@ import aiohttp
 import yaml
 
 from bot.base.exit_codes import TAKEN
-from bot.database.migrate import migrate_database
 from tests.fakes.server import until
 from tests.support.forked_services import PYTHON, ROOT, Running, fork, program
 from tests.support.ports import free_port
+from tests.support.rehearsed_database import make_empty_database
 
 KEY, SECRET = "k" * 40, "the secret of the sender"
 ROUNDS, TOGETHER = 3, 40
@@ -48,7 +48,7 @@ class Processes:
             file.write_text(yaml.safe_dump({"config_version": 1, "data_dir": data, **settings}))
         self.database = folder / "fawn" / "fawn.db"
         self.database.parent.mkdir()
-        migrate_database(self.database)
+        make_empty_database(self.database)
         self.running: dict[Path, Running] = {}
 
     async def start(self, file: Path) -> None:

@@ -233,7 +233,7 @@ async def test_open_questions_survive(telegram: FakeTelegram, model: FakeModel, 
     approval = await question(telegram, service, "May I run mcp__modern__paint?")
     await reload(service, prompt={"extend": "Otters."}, **servers)
     press(telegram, approval, "Approve")
-    await question(telegram, service, "The server “modern” asks: Which colour?")
+    await question(telegram, service, "The server “modern” asks: ")
     await reload(service, prompt={"extend": "Beavers."}, **servers)
     telegram.send("dark green")
     await telegram.wait(JANE, "painted")
@@ -322,18 +322,18 @@ async def test_a_hook_is_added_changed_and_removed(telegram: FakeTelegram, start
             return answer.status
 
     def hooks(**more: Any) -> dict[str, Any]:
-        return {"channels": OPERATED, "http": http, "hooks": {"alerts": {**hook, "secret": "first", **more}}}
+        return {"channels": OPERATED, "http": http, "hooks": {"alerts": {**hook, "secret": "the-first-secret", **more}}}
 
-    assert await post("before", "first") == 404
+    assert await post("before", "the-first-secret") == 404
     assert "hooks" in (await reload(service, **hooks()))["changed"]
-    assert await post("added", "first") == 202
+    assert await post("added", "the-first-secret") == 202
     await telegram.wait(JANE, "added")
-    assert "hooks" in (await reload(service, **hooks(secret="second")))["changed"]
-    assert await post("with the old secret", "first") == 401
-    assert await post("changed", "second") == 202
+    assert "hooks" in (await reload(service, **hooks(secret="the-second-secret")))["changed"]
+    assert await post("with the old secret", "the-first-secret") == 401
+    assert await post("changed", "the-second-secret") == 202
     await telegram.wait(JANE, "changed")
     assert "hooks" in (await reload(service, channels=OPERATED, http=http))["changed"]
-    assert await post("removed", "second") == 404
+    assert await post("removed", "the-second-secret") == 404
     await service.quiet()
     assert not [text for text in said(telegram, JANE) if "removed" in text or "old secret" in text]
     assert address_of(service) == address

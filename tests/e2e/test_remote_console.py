@@ -18,11 +18,13 @@ from tests.support.ports import free_port
 from tests.support.service_process import Service, ask, bash
 
 
-async def elsewhere(service: Service, folder: Path, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+async def elsewhere(
+    service: Service, folder: Path, *words: str, stdin: bytes = b"", variables: dict[str, str] | None = None
+) -> tuple[int, str, str]:
     """Run the program in a folder without a configuration, as on another machine."""
     folder.mkdir(exist_ok=True)
     environment = {name: text for name, text in service.environment().items() if not name.endswith(("KEY", "TOKEN"))}
-    return await run_forked([*words], folder, environment, stdin)
+    return await run_forked([*words], folder, environment | (variables or {}), stdin)
 
 
 async def at(start: Start) -> tuple[Service, tuple[str, ...]]:
@@ -92,10 +94,23 @@ async def test_what_cannot_be_reached_says_what_to_do(start: Start, tmp_path: Pa
         (("--url", f"http://127.0.0.1:{free_port()}", "--key", "x"), "I cannot reach http://127.0.0.1"),
         (("--url", "nonsense", "--key", "x"), "I cannot reach nonsense"),
         ((flag, address, "--key", "wrong"), "no good key"),
-        ((flag, address), "--key"),
+        ((flag, address), "FAWN_KEY"),
     ):
         code, out, errors = await elsewhere(service, folder, "ask", *words, "hello")
         assert (code, out) == (2, ""), errors
         assert said in errors
         assert "Traceback" not in errors
     assert service.rows("SELECT 1 FROM inbox") == []
+
+
+async def test_the_key_need_not_stand_in_the_arguments(start: Start, tmp_path: Path) -> None:
+    service, (flag, address, _key, key) = await at(start)
+    (tmp_path / "key").write_text(f"{key}\n")
+    words = ("ask", flag, address, "/whoami")
+    for more in ({"FAWN_KEY": key}, {"FAWN_KEY_FILE": str(tmp_path / "key")}):
+        code, _out, errors = await elsewhere(service, tmp_path / "elsewhere", *words, variables=more)
+        assert code == 0, errors
+    code, _out, errors = await elsewhere(
+        service, tmp_path / "elsewhere", *words, variables={"FAWN_KEY_FILE": "/none/such"}
+    )
+    assert (code, "FAWN_KEY_FILE" in errors) == (2, True)

@@ -115,10 +115,12 @@ async def test_an_accepted_skill_runs_at_the_other_service_and_follows_its_chang
     await changed_by_command_line(two, one, "enable")
     assert (await two.fawn("skills", "install", "add.skill"))[0] == 0
     await changed_by_command_line(two, one, "accept")
+    await until(lambda: SLOWLY in view.read_text(), what="the change at the service that is to take it back")
 
     await two.stop()
     telegram.send("/skills rollback add-numbers")
-    await telegram.wait(JANE, "The skill add-numbers is back at its earlier version.")
+    back = "The skill add-numbers is back at its earlier version."
+    await until(lambda: sum(back in text for text in said(telegram, JANE)) == 2, what="the second step back")
     await two.start()
     assert '"sum": 3' in await sum_at(two, key), "its first turn has what was decided while it was away"
     telegram.send("/skills rollback add-numbers")

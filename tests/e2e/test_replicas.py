@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bot.base.exit_codes import OK, TAKEN
-from bot.main.registration import LEASE_LOST
+from bot.main.startup import LEASE_LOST
 from tests.e2e.test_api import add_key, client_of, finished_run, get, post, wait_for
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until

@@ -133,16 +133,17 @@ async def test_who_asks_beside_the_requester_does_not_approve_what_they_ask_for(
     entry = {"calls": ["write_file(*/a)"], "roles": ["operator"]}
     service = await start(**team(("operator", str(JANE)), ("operator", str(BOB)), team={"approvals": [entry]}))
     await service.stop()
-    telegram.send("@fawn_bot look around", chat=OPS, user=EVE)
-    telegram.send(f"@fawn_bot {asking('a', text='all done')}", chat=OPS, user=JANE)
+    telegram.forum(OPS, 5)
+    telegram.send("@fawn_bot look around", chat=OPS, topic=5, user=EVE)  # in a thread, both have one conversation
+    telegram.send(f"@fawn_bot {asking('a', text='all done')}", chat=OPS, topic=5, user=JANE)
     await service.start()
-    card = await telegram.wait(OPS, "May I run write_file?")
+    card = await telegram.wait(OPS, "May I run write_file?", topic=5)
     await service.quiet()
     assert service.rows("SELECT requester, people FROM runs") == [(str(EVE), f"{EVE} {JANE}")]
     assert "Only the person I asked" in await toast(telegram, press(telegram, card, "Approve", user=JANE, chat=OPS))
     assert written(service) == []
     press(telegram, card, "Approve", user=BOB, chat=OPS)
-    await telegram.wait(OPS, "all done")
+    await telegram.wait(OPS, "all done", topic=5)
     assert written(service) == ["a"]
 
 

@@ -186,7 +186,7 @@ async def test_a_person_who_may_not_have_work_done_any_more(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
     """All is accepted while the person may. Four turns run, which fill all places, and the others wait for one."""
-    limits = {"live_turns": 4, "flood_messages": 1000}
+    limits = {"live_turns": 4}
     more = {"channels": OPERATOR, "limits": limits}
     service = await start(**settings_for_paths(tmp_path, **more))
     attempts = make_attempts(telegram, model, service, tmp_path)

@@ -48,6 +48,8 @@ async def test_everything_that_works_beside_a_thread_works_on_every_platform(tmp
 
         saved = calls(tool("memory", action="save", text="likes tea", quote="I like tea"))
         talk.say("I like tea, remember it " + ask(steps=[saved], text="noted it"))
+        await talk.shows("I would read this in later conversations")  # the thread has read what a command printed
+        talk.press("Approve")
         await talk.shows("noted it")
         talk.say(ask(steps=[bash("echo done")], text="and done"))
         await talk.shows("and done")

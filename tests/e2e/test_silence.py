@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from pathlib import Path
 
 from bot.config.loader import load_config
-from bot.journey.bot_turns import ONLY_BOTS
 from bot.journey.ignored import (
     DECLINED,
     MAY_NOT_TALK,
     NO_ACCESS,
     NOT_ADDRESSED,
+    ONLY_BOTS,
     OTHER_REASONS,
     SEEN_BEFORE,
     WAITS_FOR_PAIRING,
 )
-from bot.status.silence import REASONS
+from bot.status.trouble import REASONS
 from tests.e2e.conftest import Start
 from tests.e2e.test_slack import InSlack
 from tests.fakes.model import FakeModel
@@ -34,7 +35,7 @@ async def test_the_log_and_fawn_why_name_the_reason(telegram: FakeTelegram, star
     service = await start(channels={"telegram": {"access": {"open": False, "allow": [str(JANE)]}}})
     telegram.send("@fawn_bot hello", chat=GROUP, user=EVE)
     await until(lambda: "reason=no_access person=78 thread=telegram/" in service.log(), what="the reason")
-    telegram.send("nothing for the bot", chat=GROUP, user=JANE)
+    number = telegram.send("nothing for the bot", chat=GROUP, user=JANE)["message_id"]
     await until(lambda: "reason=not_addressed person=42 thread=telegram/" in service.log(), what="the other reason")
     line = next(line for line in service.log().splitlines() if "reason=no_access" in line)
     words = dict(word.split("=", 1) for word in line.split() if "=" in word)
@@ -51,7 +52,20 @@ async def test_the_log_and_fawn_why_name_the_reason(telegram: FakeTelegram, star
         code, text = await service.fawn("why", what)
         assert (code, "it was answered" in text) == (0, True), text
     code, text = await service.fawn("why", "telegram:nothing")
-    assert (code, "I know no message and no thread telegram:nothing" in text) == (1, True), text
+    assert (code, "No record of telegram:nothing" in text) == (1, True), text
+    when = time.strftime("%H:%M")
+    for asked, found in (
+        ("jane", ["was not addressed", "was answered"]),
+        (f"{JANE} at {when}", ["was not addressed", "was answered"]),
+        (f"jane in {GROUP}", ["was not addressed"]),
+        (f"in {GROUP}", ["no access there", "was not addressed"]),
+        (f"https://t.me/c/{-GROUP}/{number}", ["was not addressed"]),
+        ("jane at 2001-01-01 10:00", []),
+        ("james", []),
+    ):
+        code, text = await service.fawn("why", *asked.split())
+        for each in ("no access there", "was not addressed", "was answered"):
+            assert (each in text) is (each in found), (asked, text)
 
 
 async def test_each_reason_is_named_on_slack(tmp_path: Path) -> None:

@@ -99,6 +99,28 @@ async def test_a_skill_called_by_name_runs_with_its_body(
     assert len(model.requests()) == count
 
 
+async def test_a_skill_that_cannot_run_here_is_named_with_the_fix(
+    tmp_path: Path, telegram: FakeTelegram, start: Start
+) -> None:
+    place = write_skill(tmp_path)
+    needs = "metadata:\n  needs: no-such-package program:no-such-program\n"
+    (place / "SKILL.md").write_text(skill_text().replace("description:", f"{needs}description:"))
+    service = await start(channels=OPERATED, skills={"allow": ["add-numbers", "log-triage"]})
+    lacks = "add-numbers (not ready, it needs no-such-package, no-such-program): Add numbers."
+    telegram.send("/skills")
+    shown = await telegram.wait(JANE, lacks)
+    assert "log-triage: " in shown.text
+    assert "→ install the packages for sandboxes: make skills" in shown.text
+    telegram.send("/skills", chat=EVE)
+    assert "→" not in (await telegram.wait(EVE, lacks)).text, "others cannot mend it"
+    _code, said = await service.fawn("check")
+    assert "skills: not ready: add-numbers (`no-such-package`, `no-such-program`)\n" in said
+    assert "→ install the packages for sandboxes: `make skills`" in said
+    (place / "SKILL.md").write_text(skill_text())
+    telegram.send("/skills")
+    await telegram.wait(JANE, "add-numbers: Add numbers.")
+
+
 async def test_the_agent_reads_a_skill_and_the_prompt_stays_the_same(
     tmp_path: Path, telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
@@ -116,6 +138,8 @@ async def test_the_agent_reads_a_skill_and_the_prompt_stays_the_same(
     [brief] = system_texts(model)
     assert "- add-numbers: Add numbers. Use it for sums." in brief
     (place / "SKILL.md").write_text(skill_text(body="Count on your fingers."))
+    telegram.send("/skills")  # which looks at the files now, and not within a second
+    await telegram.wait(JANE, "add-numbers: Add numbers.")
     telegram.send(ask(steps=[read], text="third"))
     await telegram.wait(JANE, "third")
     assert "Count on your fingers." in results(model)[-1]
@@ -204,6 +228,8 @@ async def test_an_operator_installs_an_archive_and_accepts_its_changes(
     await telegram.wait(JANE, "four")
     assert results(model) == ['{"sum": 4, "count": 1}']
     (tmp_path / "skills/custom/add-numbers/run.py").write_text("print(0)")
+    telegram.send("/skills")  # which looks at the files now, and not within a second
+    await telegram.wait(JANE, "disabled, because its files changed")
     telegram.send(ask(steps=[run_skill(numbers=[4])], text="five"))
     await telegram.wait(JANE, "five")
     assert "is disabled, because its files changed" in results(model)[-1]

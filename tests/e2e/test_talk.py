@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from bot.database.states import OutboxState
 from tests.e2e.conftest import Start
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
@@ -48,6 +49,35 @@ async def test_a_second_message_steers_the_run(telegram: FakeTelegram, model: Fa
 
 
 @pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.usefixtures("bubblewrap")
+async def test_in_a_group_others_join_a_turn_by_a_reply_only(
+    telegram: FakeTelegram, model: FakeModel, start: Start
+) -> None:
+    group, eve = -100, 78
+    service = await start()
+    wait = bash("while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done")
+    telegram.send(f"@fawn_bot {ask(steps=[wait], text='the build is green')}", chat=group)
+    working = await telegram.wait(group, "Running")
+    telegram.send(f"@fawn_bot {ask(text='on Friday')}", chat=group, user=eve)
+    told = await telegram.wait(group, "I'm still working for ")
+    assert "To join in there, reply to my message." in told.text
+    await telegram.wait(group, "on Friday")
+    await until(lambda: not service.rows("SELECT 1 FROM runs WHERE id>1 AND state='running'"), what="its end")
+    telegram.send("/retry@fawn_bot", chat=group, user=eve)
+    await until(lambda: len(model.requests()) == 3, what="her own request again")
+    telegram.send("as a PDF, please", chat=group, user=eve, reply_to=working.id)
+    telegram.send("@fawn_bot and in colour", chat=group)
+    await telegram.wait(group, "got it: and in colour")
+    assert "got it: as a PDF, please" in str(said(telegram, group))
+    next(service.data.glob("threads/*/workspace")).joinpath("go").touch()
+    await until(lambda: "in colour" in str(model.requests()[-1].messages), what="the answer")
+    await service.quiet()
+    last = str(model.requests()[-1].messages)
+    assert "as a PDF, please" in last
+    assert "on Friday" not in last
+    assert service.rows("SELECT people FROM runs ORDER BY id") == [(f"{JANE} {eve}",), (f"{eve}",), (f"{eve}",)]
+
+
 async def test_messages_sent_into_a_stopped_turn_are_remembered(
     telegram: FakeTelegram, model: FakeModel, start: Start
 ) -> None:
@@ -392,10 +422,10 @@ async def test_a_bot_that_was_blocked_stops_trying(telegram: FakeTelegram, start
     await until(lambda: service.rows("SELECT 1 FROM runs"))
     telegram.block(JANE)
     await service.quiet()
-    assert service.rows("SELECT state FROM outbox") == [(4,)]
+    assert service.rows("SELECT state FROM outbox") == [(OutboxState.DEAD,)]
     count = len(telegram.calls)
-    telegram.send(ask(text="somebody reads this"), chat=BOB)
-    await telegram.wait(BOB, "somebody reads this")
+    telegram.send(ask(text="Bob reads this"), chat=BOB)
+    await telegram.wait(BOB, "Bob reads this")
     assert not [call for call in telegram.calls[count:] if call.chat == JANE]
 
 

@@ -47,7 +47,8 @@ async def test_a_command_outlives_its_turn_and_its_end_is_reported_with_its_outp
     telegram.send(background("echo first; while [ ! -e go ]; do sleep 0.1; done; echo last; exit 3"))
     await telegram.wait(JANE, "started")
     telegram.send("/tasks")
-    await telegram.wait(JANE, "it has run for")
+    shown = await telegram.wait(JANE, "it has run for")
+    assert ("/task 1 cancel" in shown.text, "retry" in shown.text) == (True, False)
     telegram.send("/task 1")
     await telegram.wait(JANE, "first")
     assert reports(telegram) == []
@@ -57,6 +58,9 @@ async def test_a_command_outlives_its_turn_and_its_end_is_reported_with_its_outp
     assert "last" in shown.text
     await service.quiet()
     assert len(reports(telegram)) == 1
+    telegram.send("/tasks")
+    shown = await telegram.wait(JANE, "failed at")
+    assert ("cancel" in shown.text, "/task 1 retry" in shown.text) == (False, True)
     telegram.send("/task 1 retry")
     await telegram.wait(JANE, "Trying again as task 2.")
     await telegram.wait(JANE, "❌ Background task 2 failed")

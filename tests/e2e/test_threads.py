@@ -9,6 +9,8 @@ import pytest
 
 from bot.database.database import Database
 from bot.journey.questions import close_open_questions
+from channels.shared.reply_layout import LABELS
+from tests.fakes.model_script import text_of
 from tests.fakes.server import until
 from tests.support.service_process import ask
 from tests.support.thread_talk import ThreadTalk, calls, delegate, question, tool
@@ -137,7 +139,7 @@ async def test_what_a_person_writes_while_their_approval_is_open_is_kept_and_rea
     tmp_path: Path, name: str
 ) -> None:
     """It is neither the answer nor refused, also across a kill; `/new` takes it into the new conversation."""
-    patient = {"attempts": 50, "flood_messages": 1000, "flood_seconds": 600}  # the answer waits for no look
+    patient = {"attempts": 50, "flood_seconds": 600}  # the answer waits for no look
     async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, limits=patient, sandbox={}) as talk:
         talk.say(ask(steps=[calls(tool("bash", command="echo deployed"))], text="it is done"))
         await talk.shows("echo deployed")
@@ -218,7 +220,7 @@ async def test_the_buttons_of_what_is_settled_disappear_and_its_message_says_so(
 @pytest.mark.parametrize("name", ["feishu", "dingtalk"])
 async def test_the_buttons_of_a_question_that_nobody_answers_in_time_disappear(tmp_path: Path, name: str) -> None:
     """A question and an approval; the process is dead while their time ends."""
-    soon = {"question_hours": 0.001, "approval_hours": 0.001, "attempts": 50, "flood_messages": 1000}
+    soon = {"question_hours": 0.001, "approval_hours": 0.001, "attempts": 50}
     async with ThreadTalk.open(tmp_path, name, limits=soon, permissions={"ask": ["bash"]}, sandbox={}) as talk:
         talk.say(ask(steps=[question("Which format?", "csv", "pdf")], text="it goes on alone"))
         await talk.shows("Which format?")
@@ -243,7 +245,7 @@ async def test_a_question_that_another_chat_is_asked_is_settled_in_both(tmp_path
     async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
         rig = talk.service.rigs[name]
         entry = {"calls": ["bash"], "roles": ["member"], "requester": True, "chat": str(rig.thread().without_topic)}
-        limits = {"attempts": 50, "flood_messages": 1000}
+        limits = {"attempts": 50}
         talk.service.configure({"team": {"approvals": [entry]}, "limits": limits})
         await talk.service.restart()
         for number, way in enumerate(("Approve", "!stop"), 1):
@@ -273,3 +275,62 @@ async def _close_and_die(talk: ThreadTalk) -> None:
     async with Database(talk.service.data / "fawn.db") as store:
         assert await store.run(lambda execute: close_open_questions(execute, conversation, time.time()))
     await talk.service.start()
+
+
+@pytest.mark.parametrize("name", ["telegram", "slack"])
+@pytest.mark.parametrize("what", ["approval", "question", "plan", "stop"])
+async def test_retry_repeats_the_words_of_the_request_also_after_presses(tmp_path: Path, name: str, what: str) -> None:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}, permissions={"ask": ["bash"]}) as talk:
+        gone = {"errors": [401], "id": "end"}
+        match what:
+            case "approval":
+                talk.say(ask(steps=[calls(tool("bash", command="true"))], **gone))
+            case "question":
+                talk.say(ask(steps=[question("Which one?", "this", "that")], **gone))
+            case "plan":
+                talk.say(f"!plan {ask(steps=[{'text': 'my plan'}], **gone)}")
+            case _:
+                talk.say(ask(steps=[question("Which one?", "this", "that")]))
+        await until(lambda: len(talk.offers()) > 1, what="the question")
+        await talk.service.quiet()
+        if what == "stop":
+            talk.say("!stop")
+            await talk.shows("Stopped.")
+        else:
+            talk.press({"approval": "Approve", "question": "that", "plan": "Go"}[what])
+            await until(lambda: LABELS["retry"] in talk.offers(), what="the failure")
+        await talk.service.quiet()
+        for again in ["!retry"] if what == "stop" else [LABELS["retry"], "!retry"]:
+            if again == "!retry":
+                talk.say(again)
+            else:
+                talk.press(again)
+            await until(lambda: bool({"Deny", "this", "Go"} & {*talk.offers()}), what="the question again")
+            await talk.service.quiet()
+            talk.say("!stop")
+            await until(lambda: not {"Deny", "this", "Go"} & {*talk.offers()}, what="no question")
+            await talk.service.quiet()
+
+
+@pytest.mark.parametrize("name", ["dingtalk", "wecom"])
+async def test_in_a_chat_without_threads_another_persons_request_does_not_join_the_turn(
+    tmp_path: Path, name: str
+) -> None:
+    async with ThreadTalk.open(tmp_path, name, sandbox={}) as talk:
+        wait = "while ! test -e /mnt/user-data/workspace/go; do sleep 0.1; done"
+        talk.say(ask(steps=[calls(tool("bash", command=wait))], text="the build is green"))
+        await until(lambda: len(talk.model.requests()) == 1, what="the turn")
+        talk.say(ask(text="the release is on Friday", id="when?"), by=talk.other)
+        await talk.shows("I'm still working for ")
+        await talk.shows("the release is on Friday")
+        talk.say(ask(text="on Friday, as I said", id="sure?"), by=talk.other)
+        await talk.shows("on Friday, as I said")
+        assert talk.count("I'm still working for ") == 1, "told once, as the work begins"
+        next(talk.service.data.glob("threads/*/workspace")).joinpath("go").touch()
+        await talk.shows("the build is green")
+        await talk.service.quiet()
+        [people, *_others] = talk.service.rows("SELECT people FROM runs ORDER BY id")
+        assert talk.other not in people[0].split()
+        talk.say("and now?")
+        await until(lambda: "and now?" in text_of(talk.model.requests()[-1].messages[-1]), what="the next turn")
+        assert "the release is on Friday" in talk.last_words("and now?"), "the thread knows it afterwards"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.messages import Author, Message, Origin, Thread
+from bot.base.display_names import display_name
 from bot.database.database import Database
 from bot.storage import people
 from tests.e2e.test_skills import RUN, skill_text
@@ -61,11 +62,15 @@ async def test_an_approval_is_given_from_the_direct_chat_and_survives_a_kill(tmp
         direct.say("!waiting")
         await direct.shows("echo first")
         await talk.service.quiet()
+        assert f"” on {display_name(name)} · “" in direct.text(), "the title of the group, not its id"
         direct.press("Approve")
         await until(lambda: not talk.service.rows("SELECT 1 FROM questions WHERE state='open'"), what="the answer")
         await talk.service.restart()
         await talk.shows("the first is done")
         await talk.shows(" chose ")
+        shown = talk.visible()
+        places = [next(at for at, each in enumerate(shown) if text in each) for text in (" chose ", "first is done")]
+        assert places == sorted(places), "who chose it stands above the result"
 
         talk.say(run("echo second", "the second is done"))
         await talk.shows("echo second")
@@ -85,6 +90,27 @@ async def test_an_approval_is_given_from_the_direct_chat_and_survives_a_kill(tmp
         await direct.shows("Answered")
         await talk.service.quiet()
         assert talk.service.rows("SELECT count(*) FROM outbox WHERE state<>2") == [(0,)]
+
+
+async def test_words_approve_and_deny_where_the_call_waits_and_from_the_direct_chat(tmp_path: Path, name: str) -> None:
+    async with ThreadTalk.open(tmp_path, name, permissions={"ask": ["bash"]}, sandbox={}) as talk:
+        direct = Direct(talk)
+        direct.say("!approve")
+        await direct.shows("No approval waits here")
+        talk.say(run("echo first", "the first is done"))
+        await talk.shows("echo first")
+        await talk.service.quiet()
+        talk.say("!approve")
+        await talk.shows("the first is done")
+        talk.say(run("echo second", "the second is over"))
+        await talk.shows("echo second")
+        await talk.service.quiet()
+        direct.say("!deny")
+        await talk.shows("the second is over")
+        await talk.service.quiet()
+        answers = talk.service.rows("SELECT answer FROM questions ORDER BY asked")
+        assert answers == [("Approve",), ("Deny",)]
+        assert not {"Approve", "Deny"} & {*talk.offers()}, "the buttons go with the question"
 
 
 async def test_questions_and_proposals_are_answered_from_the_direct_chat(tmp_path: Path, name: str) -> None:

@@ -309,7 +309,7 @@ ALL: dict[str, Callable[..., Payload]] = {
 def headers_of(
     hook: HookConfig, headers: Mapping[str, str], body: bytes, id: str = "msg_1", ago: float = 0
 ) -> dict[str, str]:
-    """Return the headers that prove the sender, as each documentation says (`bot/base/hook_signatures.py`)."""
+    """Return the headers that prove the sender, as each documentation says (`bot/base/signatures.py`)."""
     secret, at = hook.secret.reveal(), f"{time.time() - ago:.0f}"
     signed = hmac.digest(secret.encode(), body, "sha256").hex()
     proofs = {

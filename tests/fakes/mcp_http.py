@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -10,6 +11,25 @@ from aiohttp import web
 from tests.fakes.server import LocalServer
 
 CLIENT, SECRET = "fawn", "client-secret"
+
+
+def _error(message: Any, status: int, code: int, words: str, *, id: Any = None) -> web.Response:
+    error = {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": words}}
+    return web.json_response(error, status=status)
+
+
+UNKNOWN_SESSION: dict[str, Callable[[Any], web.Response]] = {  # what servers answer where they do not know a session
+    "official, empty": lambda message: web.Response(status=404),
+    "Python SDK": lambda message: _error(message, 404, -32600, "Session not found", id="server-error"),
+    "TypeScript SDK": lambda message: _error(message, 404, -32001, "Session not found"),
+    "with the id": lambda message: _error(message, 404, -32001, "Session not found", id=message.get("id")),
+    "as an answer": lambda message: _error(message, 200, -32001, "Session expired", id=message.get("id")),
+    "older Python SDK": lambda message: web.Response(status=400, text="Bad Request: No valid session ID provided"),
+    "TypeScript examples": lambda message: _error(message, 400, -32000, "Bad Request: No valid session ID provided"),
+    "a proxy": lambda message: web.Response(status=404, text="<html>404</html>", content_type="text/html"),
+    "other words": lambda message: web.json_response({"detail": "unknown mcp-session-id"}, status=400),
+    "JSON": lambda message: web.json_response({"error": "gone"}, status=404),
+}
 
 
 class McpHttpServer(LocalServer):
@@ -23,6 +43,7 @@ class McpHttpServer(LocalServer):
         self.tokens: list[str] = []
         self.sessions: list[str] = []
         self.headers: list[dict[str, str]] = []
+        self.unknown = UNKNOWN_SESSION["official, empty"]
         self.calls: list[dict[str, Any]] = []  # parameters of each `tools/call`
 
     def routes(self, app: web.Application) -> None:
@@ -68,7 +89,7 @@ class McpHttpServer(LocalServer):
             error = {"code": -32601, "message": "no such method"}
             return web.json_response({"jsonrpc": "2.0", "id": message["id"], "error": error})
         if session not in self.sessions:
-            return web.Response(status=404)
+            return self.unknown(message)
         if "id" not in message:
             return web.Response(status=202)
         if self.offers and method in (made := self._offered(message.get("params") or {})):

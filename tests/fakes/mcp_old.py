@@ -24,6 +24,7 @@ FORM = {
 }
 EMPTY = {"type": "object"}
 TOOLS = ["fetch", "note", "paint", "paint_two", "prepay", "survey", "hologram", "grow", "colour/mix"]
+TOOLS += [f"more_{number}" for number in range(int(os.environ.get("MORE_TOOLS", "0")))]
 PROMPTS = os.environ.get("PROMPTS", "").split()
 both: list[Any] = []
 waiting: dict[str, Any] = {}  # id of a question → id of the call that asked it

@@ -48,6 +48,7 @@ class Request:
 
 
 Script = Callable[[Json], Answer | None]
+MOST_AT_ONCE = 200  # words in one write
 
 
 class FakeModel(LocalServer):
@@ -194,7 +195,7 @@ class FakeModel(LocalServer):
         thinker = self.dialect or (DeepSeek() if self.thinks else None)
         for delta in thinker.deltas(self.thoughts) if thinker and thinker.thinks(body) else ():
             await stream.write(event(delta))
-        pieces = [event({"content": word}) for word in script.words]
+        pieces = [event({"content": word}) for word in script.words] * script.repeat
         if not await _paced(stream, pieces, script, entry):
             return cut(request) if script.abort_at >= 0 else stream
         for word in script.refusal.split():
@@ -248,7 +249,7 @@ class FakeModel(LocalServer):
                     cached = sizes // 4
                 self._seen.add(prefix)
         prompt = max(len(raw) // 4, cached)
-        completion = len(script.words) + sum(len(call.arguments) // 4 + 5 for call in script.calls)
+        completion = len(script.words) * script.repeat + sum(len(call.arguments) // 4 + 5 for call in script.calls)
         usage = {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
@@ -274,12 +275,13 @@ async def _paced(stream: web.StreamResponse, pieces: list[bytes], script: Answer
     sent = 0
     end = len(pieces) if stop < 0 else min(stop, len(pieces))
     while sent < end:
-        due = end if not script.pace else min(end, int((time.monotonic() - begin) / script.pace) + 1)
+        due = sent + MOST_AT_ONCE if not script.pace else int((time.monotonic() - begin) / script.pace) + 1
+        due = min(end, due)
         if due > sent:
             await stream.write(b"".join(pieces[sent:due]))
             entry.first = entry.first or time.monotonic()
             sent = due
-        if sent < end:
+        if script.pace and sent < end:
             await asyncio.sleep(max(0.0, begin + sent * script.pace - time.monotonic()))
     if stop < 0:
         return True

@@ -41,6 +41,7 @@ from tests.fakes.server import Json
 
 _DIRECTIVE = re.compile(r"::(\{.*\})", re.DOTALL)
 _JSON = json.JSONDecoder()
+ASKED_AGAIN = "(Your last message was empty"
 _WORD = re.compile(r"[\w./:@#-]+")
 _NAME_SIGN = re.compile(r"[\d/_]")  # a word with one of these is the name of something
 CUTS = ("abort_at", "cut_at", "hang_at", "garbage_at")
@@ -59,6 +60,7 @@ class Answer:
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
+    repeat: int = 1  # how often a stream has the text
     delay: float = 0.0  # seconds before the first byte
     held: Callable[[], bool] | None = None  # no first byte as long as this is true
     pace: float = 0.0  # seconds between two words
@@ -140,20 +142,27 @@ def rejected(messages: list[Json], thinks: bool = False) -> str:
 
 
 def said_in(message: Json) -> str:
-    """Return what the person said in a message, without the notes from memory before it."""
+    """Return what was said last in a message, without the notes from memory before it: neighbours come joined."""
     text = text_of(message)
-    return text.partition("\n\n")[2] if text.startswith("[Memory: notes") else text
+    text = text.partition("\n\n")[2] if text.startswith("[Memory: notes") else text
+    return text[max(0, text.rfind(ASKED_AGAIN)) :]
 
 
 def directive_of(messages: list[Json]) -> tuple[Json | None, int]:
     """The directive of the last user message (None: it has none), and how many model calls answered it already."""
     last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=-1)
-    found = _DIRECTIVE.search(said_in(messages[last])) if last >= 0 else None
-    if not found:
-        return None, 0
+    directive: Json | None = None
+    rest = said_in(messages[last]) if last >= 0 else ""
+    while found := _DIRECTIVE.search(rest):
+        try:
+            directive, end = _JSON.raw_decode(found[1])  # later text is not part of it
+        except ValueError:
+            if directive is None:
+                raise
+            break  # a quoted one, as XML
+        rest = found[1][end:]
     done = sum(1 for m in messages[last + 1 :] if m["role"] == "assistant" and m.get("tool_calls"))
-    directive: Json = _JSON.raw_decode(found[1])[0]  # later text is not part of it
-    return directive, done
+    return directive, done if directive else 0
 
 
 def without_directives(text: str) -> str:

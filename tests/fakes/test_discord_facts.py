@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from channels.discord.setup_guide import REQUIRED_PERMISSIONS
+from channels.discord.setup import REQUIRED_PERMISSIONS
 from tests.fakes.discord import CHANNEL, GUILD, JANE, TOKEN, FakeDiscord
 from tests.fakes.discord_world import PERMISSIONS, guide_permissions
 from tests.fakes.server import Json

@@ -165,6 +165,8 @@ class FakeWeChat(LocalServer):
                 return web.Response(status=429)
             case "error" if fault.body or fault.code >= 500:
                 return web.Response(status=fault.code, text=fault.body)
+            case "error" if fault.code == 401:
+                return _json({"errcode": -14, "errmsg": "session timeout"})
             case "error":
                 return _json({"ret": -1, "errmsg": "refused"})
         return await self.suffer(fault, request)

@@ -196,6 +196,8 @@ class FakeWhatsApp(LocalServer):
                 return _problem(Refusal(130429, "Rate limit hit", 429))
             case "error" if fault.body or fault.code >= 500:
                 return web.Response(status=fault.code, text=fault.body or "upstream", content_type="text/html")
+            case "error" if fault.code == 401:
+                return _problem(Refusal(EXPIRED, "Error validating access token: Session has expired", 401))
             case "error":
                 return _problem(Refusal(131009, "Parameter value is not valid", fault.code))
         return await self.suffer(fault, request)

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sandbox.disk.removal import remove_tree
+from sandbox.disk.folders import remove_tree
 from tests.redteam.calls import DENIED, hostile_turns
 from tests.redteam.judge import HostileModel, Report, Starvation, Watch, WatchedTelegram, marker
 from tests.redteam.members import OPERATOR, Arena, attack, command, flood, upload

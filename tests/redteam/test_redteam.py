@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.redteam.calls import TOOLS, hostile_turns
+from tests.redteam.strains import ANSWERS, PLATFORMS, strain_platform
 from tests.support.costs import THOROUGH
 from tests.support.engines import need_bubblewrap
 
@@ -26,6 +27,13 @@ def test_equal_seeds_give_equal_calls_to_every_tool() -> None:
     assert sum(turn.calls for turn in turns) >= 2_000
     called = [call.name for turn in turns for step in turn.steps for call in step.calls]
     assert min(called.count(tool) for tool in TOOLS) >= 20
+
+
+@pytest.mark.parametrize("name", PLATFORMS if THOROUGH else ("telegram",))
+async def test_answers_without_an_end_and_floods(tmp_path: Path, name: str) -> None:
+    found = await strain_platform(tmp_path, name)
+    assert len(found) > len(ANSWERS)
+    assert [problem for each in found for problem in each.problems] == [], "the bench judges the two seconds"
 
 
 def test_a_service_under_attack(tmp_path: Path) -> None:

@@ -15,21 +15,20 @@ from collections.abc import AsyncIterator, Callable
 import httpx2
 from langchain_core.messages import HumanMessage, ToolMessage
 
-from agent import exact_values, text_cleaning
+from agent import text_cleaning
 from agent.blocks import Final
 from agent.core import event_mapper, user_message
 from agent.demo import model
-from agent.messages import Author, Message, Origin, Quote, Thread
+from agent.messages import Author, Message, Origin, Quote, Thread, UploadedFile, UserInput
 from agent.models import openai_events
-from agent.policies import loop_detection
+from agent.policies import kept_words, tool_calls
 from agent.turn import title
-from agent.user_input import UploadedFile, UserInput
 from bot.base.log import Redactor
 from channels import base
 from channels.discord import events as discord
 from channels.discord import markdown as discord_markdown
 from channels.feishu import card_renderer, message_content
-from channels.shared import markdown_split
+from channels.shared import markdown
 from channels.shared import texts as shared_texts
 from channels.slack import blocks
 from channels.slack import events as slack
@@ -166,12 +165,12 @@ def read_stream(text: str) -> None:
 
 
 WORK: dict[str, Callable[[str], object]] = {
-    "summary": lambda text: exact_values.lost_values([HumanMessage(text)], "", 6000),
+    "summary": lambda text: kept_words.lost_values([HumanMessage(text)], "", 6000),
     "title": title.first_words,
     "clean": text_cleaning.clean_json,
     "step": lambda text: event_mapper.raw_call_line("bash", {"command": text}),
-    "fingerprint": lambda text: loop_detection.call_fingerprint("bash", {"command": text.replace("\ud83d", "")}, text),
-    "failure": lambda text: loop_detection.failure_mark(ToolMessage(text, tool_call_id="1", status="error")),
+    "fingerprint": lambda text: tool_calls.call_fingerprint("bash", {"command": text.replace("\ud83d", "")}, text),
+    "failure": lambda text: tool_calls.failure_mark(ToolMessage(text, tool_call_id="1", status="error")),
     "human": lambda text: user_message.MessageFormatter().format_message(
         UserInput(message(text), (UploadedFile(text, text),))
     ),
@@ -180,12 +179,12 @@ WORK: dict[str, Callable[[str], object]] = {
     "log": Redactor(["secret-of-ours"]),
     "command": lambda text: base.parse_command_text(text, "fawn"),
     "short": lambda text: shared_texts.shorten(text, 80),
-    "split": lambda text: markdown_split.split_markdown(text, 4096, markdown_split.utf16_length),
+    "split": lambda text: markdown.split_markdown(text, 4096, markdown.utf16_length),
     "discord in": lambda text: discord._text_without_mention({"content": text}, discord.DiscordAccount("1", "2")),
     "discord out": lambda text: [
         *map(
             discord_markdown.without_previews,
-            markdown_split.split_markdown(discord_markdown.to_discord_markdown(text), 2000),
+            markdown.split_markdown(discord_markdown.to_discord_markdown(text), 2000),
         )
     ],
     "feishu in": lambda text: message_content._text_with_names(text, {}),
@@ -199,7 +198,7 @@ WORK: dict[str, Callable[[str], object]] = {
     ),
     "telegram out": lambda text: [
         telegram_markdown.without_mentions(*telegram_markdown.to_entities(piece))
-        for piece in markdown_split.split_markdown(text, 3000)
+        for piece in markdown.split_markdown(text, 3000)
     ],
 }
 

@@ -21,7 +21,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.fakes.siem import make_certificate
+from tests.support.certificates import make_certificate
 from tests.support.ports import free_port
 
 ADMIN, SERVICE = "admin-token", "fawn-token"

@@ -96,9 +96,9 @@ async def find_faults(entry: BadConfiguration) -> list[str]:
         return []
 
 
-def name_of(entry: BadConfiguration) -> str:
+def name_of(entry: BadConfiguration | str) -> str:
     """Return a short name of an entry, for the list of tests."""
-    return re.sub(r"\s+", " ", entry.text)[:70]
+    return entry if isinstance(entry, str) else re.sub(r"\s+", " ", entry.text)[:70]
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sandbox.kubernetes.options import KubernetesSettings
 from sandbox.kubernetes.provider import KubernetesProvider
+from sandbox.kubernetes.spec import KubernetesSettings
 from sandbox.network.service import EgressService
 from sandbox.settings import KubernetesOptions
 from tests.fakes.kube import FakeKube

@@ -68,7 +68,9 @@ def play_scenes(columns: int, folder: Path) -> Iterator[tuple[str, str]]:
     window.patience = 120  # each word of the demo takes its time, on a busy machine more
     try:
         window.prompt()
-        window.until(lambda: "› Ask me" in "".join(window.rows()).partition("/login#")[2])  # drawn again below the link
+        window.until(
+            lambda: "› Try: plot" in "".join(window.rows()).partition("/login#")[2]
+        )  # drawn again below the link
         yield "start", picture(window.rows())
         for scene in SCENES:
             for typed, answer in scene.typed:
@@ -95,7 +97,7 @@ def _type(window: Terminal, typed: str, answer: str) -> None:
 def _is_idle(rows: list[str]) -> bool:
     """Whether the prompt is empty, with the blank row above it that nothing running leaves there."""
     prompts = [number for number, row in enumerate(rows) if row.startswith("›")]
-    return bool(prompts) and rows[prompts[-1]] == EMPTY and not rows[prompts[-1] - 1]
+    return bool(prompts) and rows[prompts[-1]] in EMPTY and not rows[prompts[-1] - 1]
 
 
 def _since(rows: list[str], typed: str) -> list[str]:

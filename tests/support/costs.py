@@ -33,8 +33,8 @@ from tests.support.forked_services import charged_seconds
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_suffix(".txt")
 LONG = 1.5  # CPU seconds
-SLOW = 0.2  # CPU seconds, or
-SLOW_WALL = 0.4  # seconds
+SLOW = 0.07  # CPU seconds, or
+SLOW_WALL = 0.25  # seconds
 FIRST = 10.0  # seconds
 KEPT = 1.0, 4.0  # a single row of a function is on the list from these CPU seconds, or seconds of wall
 DEAREST = 10
@@ -126,7 +126,7 @@ class CostMeter:
             for name, cost in dearest:
                 terminalreporter.line(f"{cost.cpu:7.2f} {name}")
         if os.environ.get(WRITE):
-            lines = [f"{cost.cpu:.1f} {cost.wall:.1f} {name}\n" for name, cost in worth_keeping(self.costs).items()]
+            lines = [f"{cost.cpu:.2f} {cost.wall:.1f} {name}\n" for name, cost in worth_keeping(self.costs).items()]
             LIST.write_text("".join(lines), "utf-8")
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from bot.database.database import StorageError
-from bot.main.registration import LEASE_LOST
+from bot.main.startup import LEASE_LOST
 from bot.storage.runs import SUSPICIOUS_INTERRUPTIONS
 from tests.support.fleet import Fleet, Replica
 from tests.support.kills import MARKED, PROGRESS, Figures, KillRun, Plan

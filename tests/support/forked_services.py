@@ -39,6 +39,7 @@ ROOT = Path(__file__).parents[2]
 OWN = ("agent", "bot", "catalogue", "channels", "sandbox")
 NOT_LOADED = frozenset({"agent.models.anthropic"})  # its library takes 1.7 s of CPU, for few tests
 LIBRARIES = [  # what is imported where it is used, in most starts or commands
+    "Crypto.Cipher.AES",
     "apscheduler.executors.asyncio",
     "apscheduler.schedulers.asyncio",
     "apscheduler.triggers.interval",

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from bot.base.jobs import Effect, JobWorker
+from bot.base.background import Effect, JobWorker
 from bot.database.database import Database
 from bot.storage.conversations import set_title
 from bot.storage.jobs import BackgroundJob, release_stale_jobs

@@ -1,12 +1,12 @@
 """Migrate a database of an earlier version and kill the process before every step, or every sixth one.
 
-    python -m tests.support.killed_migration FOLDER
+    python -m tests.support.killed_migration FOLDER SCHEMA
 
 After each kill, an undisturbed start follows.
 
 A step is a call that changes something: a statement, a commit, a renamed file. A profiler counts them. Each attempt is
-a forked process with Alembic already loaded. The earlier version is only a few migrations old, because every step runs
-all of them; it has a file of checkpoints. Prints the number of steps.
+a forked process with Alembic already loaded. SCHEMA makes the database of the earlier version, which also has a file of
+checkpoints. Prints the number of steps.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from typing import Any
 
 from agent.turn.checkpointer import CREATE_TABLES_SQL
 from bot.database import migrate
+from bot.database.early_data import CHECKPOINTS_FILE
 from tests.support.costs import THOROUGH
 
 STEPS = {"execute", "commit", "backup", "replace", "mkdir", "rmdir", "unlink", "fsync"}
 ROWS = 20
-MIGRATIONS = 3
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, schema: Path) -> int:
     """Try every step. Raises AssertionError."""
     for name in ("alembic.command", "alembic.config", "sqlalchemy.dialects.sqlite.pysqlite"):
         importlib.import_module(name)
     first = folder / "first"
     first.mkdir()
-    _make(first)
+    _make(first, schema)
     for step in count(1, 1 if THOROUGH else 6):
         data = folder / "data"
         shutil.copytree(first, data)
@@ -50,10 +50,11 @@ def main(folder: Path) -> int:
     raise AssertionError
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path, schema: Path) -> None:
     """Create a database of the earlier version with its last rows only in the WAL, as a killed service leaves it."""
     path = folder / "fawn.db"
-    migrate.upgrade_schema(path, revision=migrate.revision_chain()[-MIGRATIONS - 1])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(schema.read_text("utf-8"))
     pid = os.fork()
     if pid == 0:
         connection = sqlite3.connect(path)
@@ -61,7 +62,7 @@ def _make(folder: Path) -> None:
         sql = "INSERT INTO outbox(key, kind, thread, payload, created) VALUES (?, 'say', 't', 'x', 0)"
         connection.executemany(sql, [(str(number),) for number in range(ROWS)])
         connection.commit()
-        states = sqlite3.connect(folder / migrate.CHECKPOINTS_FILE)
+        states = sqlite3.connect(folder / CHECKPOINTS_FILE)
         states.execute("PRAGMA journal_mode=WAL")
         for statement in CREATE_TABLES_SQL:
             states.execute(statement)
@@ -110,4 +111,4 @@ def _check(data: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(main(Path(sys.argv[1])))
+    print(main(Path(sys.argv[1]), Path(sys.argv[2])))

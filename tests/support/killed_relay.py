@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from agent.setting import Secret
+from bot.config.hooks import RelayConfig, RelaySource
 from bot.config.http import HttpConfig
-from bot.config.relay import RelayConfig, RelaySource
 from bot.http.listener import listening
 from bot.relay.server import Relay, Spool
 

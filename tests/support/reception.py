@@ -8,8 +8,8 @@ from typing import Any
 from agent.parsing.child import ParserProcess
 from bot.commands.call import CommandService
 from bot.commands.feature import Feature, Parts, Service
-from bot.commands.reception import FeatureReception
 from bot.commands.runner import CommandRunner
+from bot.commands.table import FeatureReception
 from bot.database.database import Database
 from bot.journey.inbox import Inbox, Turns
 from bot.journey.turn_runner import TurnRunner

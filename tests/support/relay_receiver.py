@@ -12,8 +12,7 @@ from pathlib import Path
 from bot.commands.feature import Door
 from bot.config.loader import load_config
 from bot.database.database import Database
-from bot.hooks.endpoint import HookEndpoint
-from bot.hooks.relayed import RelayedHooks
+from bot.hooks.endpoint import HookEndpoint, RelayedHooks
 from bot.rights.current import Current
 
 

@@ -228,7 +228,6 @@ def settings_for_paths(folder: Path, **more: Any) -> dict[str, Any]:
     return {
         "mcpServers": {"old": server},
         "schedules": {"least_minutes": 0},
-        "limits": {"flood_messages": 1000},
         "permissions": {"allow": [NOTE]},
         **more,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent.messages import Thread
-from bot.base.schedule_timing import next_time
+from bot.base.times import next_time
 from bot.database.database import Execute
 from bot.storage import schedules
 from bot.storage.schedules import ScheduleRow

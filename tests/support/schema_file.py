@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bot.database import migrate
 
+BASE = Path(__file__).with_name("schema-0128.sql")
 STATEMENTS = """SELECT tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name<>'sqlite_sequence'
     AND name NOT IN (SELECT name FROM pragma_table_list WHERE type='shadow')  -- a full-text index makes them itself
     ORDER BY type DESC, name"""
@@ -24,8 +25,9 @@ def render_schema(current: str) -> str:
     tables = {table: comments[table] for table in comments if table != "alembic_version"}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "migrated.db")
-        migrate.upgrade_schema(path)
         connection = sqlite3.connect(path)
+        connection.executescript(BASE.read_text("utf-8"))
+        migrate.upgrade_schema(path)
         rows = connection.execute(STATEMENTS).fetchall()
         connection.close()
     for table, sql in sorted(rows, key=lambda row: row[0] == "alembic_version"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -66,6 +67,7 @@ class Service:
             ],
             "sandbox": {"image": "not-there"} if self.sandboxed else {"provider": "none"},
             "memory": {"enabled": False},  # its extraction would be further model calls
+            "limits": {"flood_messages": 1000},  # people of tests write as fast as the service answers
             "channels": self.channels(),
         }
         for section, values in settings.items():
@@ -78,6 +80,8 @@ class Service:
                     f"name the keys of {section!r}, or it is replaced whole"
                 )
                 config[section] = values
+        for chat in re.findall(r"telegram/\d+/(-\d+)", str(settings)):
+            self.telegram.chat(int(chat))  # the bot is in each group that the configuration names
         if ENGINE == "postgresql":
             config["database"] = {"url": database_of(self.database)}
         (self.folder / "config.yaml").write_text(yaml.safe_dump(config))

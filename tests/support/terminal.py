@@ -17,7 +17,7 @@ from pathlib import Path
 import pyte
 from wcwidth import wcwidth
 
-EMPTY = "› Ask me, or /help"
+EMPTY = ("› Ask me, or /help", "› Try: plot")  # the latter while the demo answers
 PATIENCE = 20.0  # seconds until a test gives up: never a measure of speed
 
 
@@ -93,7 +93,7 @@ class Terminal:
 
     def prompt(self) -> None:
         """The prompt is visible and empty, and no reply is streaming."""
-        self.until(lambda: next((row for row in reversed(self.rows()) if row.startswith("›")), "") == EMPTY)
+        self.until(lambda: next((row for row in reversed(self.rows()) if row.startswith("›")), "") in EMPTY)
 
     def left(self) -> bool:
         return self.process.poll() is not None

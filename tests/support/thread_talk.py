@@ -33,7 +33,7 @@ class ThreadTalk:
     @asynccontextmanager
     async def open(cls, folder: Path, name: str, **settings: Any) -> AsyncIterator[ThreadTalk]:
         """Start the service with one platform."""
-        quick = {"limits": {"attempts": 50, "flood_messages": 1000}, "schedules": {"least_minutes": 0}}
+        quick = {"limits": {"attempts": 50}, "schedules": {"least_minutes": 0}}
         async with AllPlatforms.open(folder, name, **{**quick, **settings}) as service:
             yield cls(service, name)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.core.context import Execute, LedgerEntry, TurnContext
-from agent.messages import Author, Message, Origin, Thread
-from agent.user_input import UploadedFile, UserInput
+from agent.messages import Author, Message, Origin, Thread, UploadedFile, UserInput
 from sandbox.base import ROOT, CommandResult, Entry, Match, Sandbox, SandboxFileError, ShellCommand
 from tests.support.agent_database import SqliteDatabase
 

@@ -35,6 +35,12 @@ WAYS_OUT = (
         "address",
         f"{OUTWARD_TEST}::test_a_page_that_wants_a_file_sent_leads_to_a_question_with_the_exact_url",
     ),
+    Way(
+        "later conversations",
+        ("memory",),
+        "note",
+        "tests/unit/agent/test_exposure.py::test_a_note_asks_where_strangers_words_were_read",
+    ),
     Way("a search provider", ("web_search",), "query", WAYS_TEST),
     Way("an MCP server", ("mcp__*", "mcp_read_resource"), "arguments", WAYS_TEST),
     Way(

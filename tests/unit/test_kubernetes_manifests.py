@@ -371,10 +371,80 @@ def rendered(values: Json, namespace: str = "agents") -> list[Json]:
     return [each for text in texts.values() for each in yaml.safe_load_all(text) if each]
 
 
+MONITORED: Json = {
+    "config": {"metrics": {"enabled": True}},
+    "monitoring": {
+        "labels": {"release": "prometheus"},
+        "serviceMonitor": {"enabled": True, "interval": "15s"},
+        "prometheusRule": {"enabled": True},
+    },
+}
+INGRESS: Json = {
+    "ingress": {
+        "enabled": True,
+        "className": "nginx",
+        "host": "fawn.example.com",
+        "tlsSecret": "fawn-tls",
+        "proxies": ["10.244.0.0/16"],
+    }
+}
+
+
+@helm_only
+def test_the_operator_of_prometheus_gets_the_shipped_rules_and_the_metrics() -> None:
+    kinds = {each["kind"]: each for each in rendered(MONITORED)}
+    shipped = yaml.safe_load((CHART / "alerts.yaml").read_text())
+    assert kinds["PrometheusRule"]["spec"] == shipped
+    assert kinds["PrometheusRule"]["metadata"]["labels"]["release"] == "prometheus"
+    monitor, service = kinds["ServiceMonitor"]["spec"], kinds["Service"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    [endpoint] = monitor["endpoints"]
+    assert (endpoint["port"], endpoint["interval"]) == (service["spec"]["ports"][0]["name"], "15s")
+    assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": "fawn"}]
+    named = [rule["expr"] for rule in shipped["groups"][0]["rules"] if rule["alert"] == "FawnDown"]
+    assert named == ['up{job="fawn"} == 0']
+    assert allowed_namespaces(MONITORED) == {"monitoring"}
+
+
+@helm_only
+def test_an_ingress_leads_to_the_service_which_trusts_its_proxy_alone(tmp_path: Path) -> None:
+    documents = rendered(INGRESS)
+    kinds = {each["kind"]: each for each in documents}
+    [rule] = kinds["Ingress"]["spec"]["rules"]
+    assert [each["path"] for each in rule["http"]["paths"]] == ["/"]
+    (tmp_path / "config.yaml").write_text(kinds["ConfigMap"]["data"]["config.yaml"])
+    http = load_config(tmp_path / "config.yaml", {"OPENAI_API_KEY": "sk-1"}).http
+    assert (http.hosts, http.proxies) == (("fawn.example.com",), ("10.244.0.0/16",))
+    assert allowed_namespaces(INGRESS) == {"ingress-nginx"}
+
+
+@helm_only
+def test_monitors_rules_and_the_ingress_are_off_unless_they_are_wanted_and_refused_where_they_cannot_work() -> None:
+    assert {each["kind"] for each in rendered({})}.isdisjoint({"ServiceMonitor", "PrometheusRule", "Ingress"})
+    assert allowed_namespaces({}) == set()
+    helm = need_module(*HELM)
+    with pytest.raises(helm.HelmError, match="tlsSecret"):
+        rendered({"ingress": {"enabled": True, "host": "fawn.example.com"}})
+    with pytest.raises(helm.HelmError, match="there are no metrics"):
+        rendered({"monitoring": {"serviceMonitor": {"enabled": True}}})
+
+
+def allowed_namespaces(values: Json) -> set[str]:
+    """Return the namespaces whose pods may connect to the service."""
+    [policy] = [
+        each["spec"] for each in rendered(values) if each["kind"] == "NetworkPolicy" and "ingress" in each["spec"]
+    ]
+    return {
+        source["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+        for source in policy["ingress"][0]["from"]
+        if "namespaceSelector" in source
+    }
+
+
 @helm_only
 def test_helm_finds_no_fault_in_the_chart() -> None:
     helm = need_module(*HELM)
-    for values in [*CASES, {"replicas": 3, "config": SHARED}]:
+    for values in [*CASES, MONITORED, INGRESS, {"replicas": 3, "config": SHARED}]:
         report = helm.lint(str(CHART), values, strict=True, kube_version="v1.33.0")
         assert report["errors"] == []
         assert [each for each in report["messages"] if each["severity"] > 1] == []

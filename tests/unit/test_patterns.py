@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
 
-from agent.exact_values import lost_values
 from agent.memory.extraction import MAX_FACT_CHARS, is_unfit
-from agent.policies.loop_detection import failure_mark
-from agent.policies.tool_log import loggable_arguments
+from agent.policies.kept_words import lost_values
+from agent.policies.outcomes import loggable_arguments
+from agent.policies.tool_calls import failure_mark
 from tests.support.growth import grows_in_proportion
 from tests.support.patterns import FoundPattern, find_patterns, slowness
 
 ACCEPTED = {  # the place of a pattern that is slow, or made at run time, and what bounds it
-    "agent/exact_values.py:_VALUE": "reads words of at most 300 characters, in a thread",
-    "agent/policies/loop_detection.py:_DETAIL": "reads the last 200 characters, tested below",
-    "agent/policies/tool_log.py:_SECRETS": "reads the first 400 characters, tested below",
+    "agent/policies/kept_words.py:_VALUE": "reads words of at most 300 characters, in a thread",
+    "agent/policies/tool_calls.py:_DETAIL": "reads the last 200 characters, tested below",
+    "agent/policies/outcomes.py:_SECRETS": "reads the first 400 characters, tested below",
     "agent/permissions/patterns.py:compile_pattern": "`*` and texts of the operator's rules; reads at most 8 KB",
     "bot/config/excerpt.py:_GAP": "reads one line of the configuration",
     "bot/cli/parser.py:_pattern": "made of our own sentences, reads the command line of the operator",

@@ -67,6 +67,7 @@ ABILITIES = {
     "files_once": "so is a file",
     "retry_after": "a rate limit says when to try again",
     "wire": "the fake server can simulate faults",
+    "tokens": "each call carries the token that people can revoke: an error 401 of the wire says so",
     "socket": "events arrive over a connection that can break or fall silent",
     "handles": "an event brings a handle with an end, by which it is answered",
     "apology": "the chat gets a notice when a message cannot be stored",

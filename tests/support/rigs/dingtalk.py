@@ -37,7 +37,7 @@ class DingTalkRig(FakeRig):
     # one by one. A card has buttons of one colour, only when it is finished: there is Retry, but not Stop.
     can = frozenset(ABILITIES) - {"kept", "catch_up", "earlier", "follow_up", "captions", "amend", "withdraw", "erase"}
     can -= {"reactions", "native", "menu", "retry_after", "files_once", "albums", "titles", "title_events"}
-    can -= {"commands", "styles", "folds", "documents", "local_times", "departures", "early_files"}
+    can -= {"commands", "styles", "folds", "documents", "local_times", "departures", "early_files", "tokens"}
 
     def __init__(self, server: FakeDingTalk, settings: dingtalk.DingTalkSettings) -> None:
         super().__init__(lambda: dingtalk.connect(settings))

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from agent.messages import Thread
 from agent.setting import Secret
 from channels import feishu
+from channels.feishu.channel import FeishuChannel
+from channels.feishu.connection import PROGRAM
+from channels.shared.lifecycle import open_channel
 from tests.fakes.feishu import APP, DIRECT, GROUP, JANE, SECRET, FakeFeishu, Said
+from tests.support.forked_services import python
 from tests.support.rigs.base import ABILITIES, Call
 from tests.support.rigs.platform import FakeRig, PlacedWire
 
@@ -25,6 +30,11 @@ METHODS: dict[Call, tuple[str, ...]] = {
 }
 
 
+def forked_channel(settings: feishu.FeishuSettings) -> FeishuChannel:
+    """Return a channel whose SDK process comes from the fork server, which has loaded what the SDK imports."""
+    return FeishuChannel(settings, [*python(), PROGRAM[-1]])
+
+
 class FeishuRig(FakeRig):
     """`tests.support.rigs.base.Rig` of Feishu."""
 
@@ -36,11 +46,13 @@ class FeishuRig(FakeRig):
     can = (
         frozenset(ABILITIES)
         - {"documents", "kept", "albums", "captions", "amend", "menu", "titles", "title_events"}
-        - {"local_times", "handles", "missing", "early_files"}
+        - {"local_times", "handles", "missing", "early_files", "tokens"}
     )
 
+    connect = staticmethod(partial(open_channel, f"{__name__}:forked_channel"))
+
     def __init__(self, server: FakeFeishu, settings: feishu.FeishuSettings) -> None:
-        super().__init__(lambda: feishu.connect(settings))
+        super().__init__(lambda: self.connect(settings))
         self.server = server
         self.wire = PlacedWire(server, METHODS)
         self._away = False

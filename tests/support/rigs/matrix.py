@@ -69,7 +69,7 @@ class MatrixRig(FakeRig):
         {
             "live", "working", "edits", "kept", "topics", "follow_up", "folds", "uploads", "downloads", "captions",
             "amend", "withdraw", "reactions", "private_chats", "erase", "missing", "earlier", "mentions", "once",
-            "files_once", "retry_after", "wire", "apology",
+            "files_once", "retry_after", "wire", "tokens", "apology",
         }
     )  # fmt: skip
 

@@ -45,7 +45,7 @@ class SlackWire(FakeWire):
 
     def fault(self, kind: Trouble, call: Call, *, topic: int | None = None, **rule: Unpack[Rule]) -> None:
         if rule.get("code", 500) < 500:
-            rule["description"] = "invalid_blocks"
+            rule["description"] = "token_revoked" if rule.get("code") == 401 else "invalid_blocks"
         super().fault(kind, call, topic=topic, **rule)
 
     def topics(self) -> set[int]:

@@ -22,19 +22,18 @@ import aiohttp
 from agent.messages import Author, Message, Origin, Thread, Unreadable
 from bot.api.endpoints import Endpoints
 from bot.api.shared.keys import make_key_of
-from bot.base.web_files import WebFiles
+from bot.base.stored_files import WebFiles
 from bot.commands.feature import Door
 from bot.config.http import HttpConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.http.listener import listening
 from bot.main.web_channel import WebChannel, WebReply
 from bot.rights.current import Current
 from bot.storage import conversations, inbox, people
 from bot.storage.inbox import InboxRow
 from channels.base import Channel, Receipt, SentMessage, SentMessages
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.support.rigs.base import Wire
 from tests.support.rigs.platform import FakeRig
 
@@ -105,7 +104,7 @@ class WebRig(FakeRig):
     @classmethod
     @asynccontextmanager
     async def start(cls, folder: Path, **settings: Any) -> AsyncIterator[Self]:
-        migrate_database(folder / "fawn.db")
+        make_empty_database(folder / "fawn.db")
         async with rehearsed_database(folder / "fawn.db") as store:
             rig = cls(store, folder)
             await store.run(rig._meet)

@@ -45,7 +45,7 @@ class WeChatRig(FakeRig):
     other = KIM
     # There are no groups, threads, buttons, edits, deletions, reactions, titles, captions, histories and native
     # commands, and a limit names no time. The contract writes more than ten messages: that bound has tests of its own.
-    can = frozenset({"redelivery", "kept", "uploads", "downloads", "wire", "handles", "apology"})
+    can = frozenset({"redelivery", "kept", "uploads", "downloads", "wire", "tokens", "handles", "apology"})
 
     def __init__(self, server: FakeWeChat, settings: wechat.WeChatSettings) -> None:
         super().__init__(lambda: wechat.connect(settings))

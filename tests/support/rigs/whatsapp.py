@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from agent.messages import Thread
 from agent.setting import Secret
-from bot.config.relay import RelaySource
+from bot.config.hooks import RelaySource
 from channels import whatsapp
 from channels.whatsapp.channel import WhatsAppChannel
 from tests.fakes.whatsapp import APP_SECRET, JANE, KIM, NUMBER, TOKEN, VERIFY_TOKEN, FakeWhatsApp
@@ -46,7 +46,7 @@ class WhatsAppRig(FakeRig):
     other = KIM
     # There are no groups, threads, edits, deletions, titles, histories and native commands, and a limit names no time.
     # Options are buttons or a list (tests/unit/channels/test_whatsapp.py), which stay when one is pressed.
-    can = frozenset({"redelivery", "kept", "uploads", "downloads", "captions", "wire", "apology"})
+    can = frozenset({"redelivery", "kept", "uploads", "downloads", "captions", "wire", "tokens", "apology"})
 
     def __init__(self, server: FakeWhatsApp, settings: whatsapp.WhatsAppSettings) -> None:
         super().__init__(lambda: whatsapp.connect(settings))

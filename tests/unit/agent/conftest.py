@@ -13,10 +13,10 @@ from langchain_core.tools import BaseTool
 
 from agent.blocks import Block, Done, Step, Text, View
 from agent.core.context import Answer, Turn, TurnContext
+from agent.messages import UserInput
 from agent.settings.models import ModelSettings
 from agent.turn.factory import build_agent
 from agent.turn.turn import Agent
-from agent.user_input import UserInput
 from tests.fakes.model import FakeModel
 from tests.support.agent_database import SqliteDatabase
 from tests.support.agent_tools import TOOLS

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from agent import bash_words
 from agent.core.event_mapper import make_step
 from agent.core.tool import ToolTraits
 from agent.settings.subagents import SubagentSettings
 from agent.subagents.task import make_task_tool
 from agent.tools import bash, grep, ls, propose_skill, read_file, run_skill, write_file
+from agent.tools.bash import describe_command
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ from agent.tools import bash, grep, ls, propose_skill, read_file, run_skill, wri
     ],
 )
 def test_a_command_is_described_by_its_first_program(command: str, words: str) -> None:
-    assert bash_words.describe_command({"command": command}) == words
+    assert describe_command({"command": command}) == words
 
 
 def test_each_tool_says_what_it_does_and_the_raw_call_is_the_detail() -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import orjson
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.messages.ai import UsageMetadata
 
-from agent.core.brief import read_prompt
-from agent.exact_values import lost_values
+from agent.core.context import read_prompt
+from agent.policies.kept_words import lost_values
 from agent.policies.summarization import cut_index
 from agent.settings.sections import AgentSettings, ContextConfig, PromptConfig
-from agent.token_estimates import messages_tokens
+from agent.token_estimates import counted_tokens, messages_tokens
 from agent.tools.write_todos import write_todos
 from agent.turn.tool_list import make_tools
 from tests.fakes.model import Answer, FakeModel, Request, ToolCall
@@ -165,6 +166,17 @@ def test_lost_values_are_exact_and_bounded() -> None:
     assert lost.startswith("/mnt/skills/")
     assert lost_values(messages, "", 40).startswith("/mnt/skills/public/chart/SKILL.md")
     assert len(lost_values(messages, "", 60)) <= 60
+
+
+@pytest.mark.parametrize(("sent", "made"), [(0, 2), (0, 0), (0, 900), (7000, 0), (7000, 2)])
+def test_input_that_a_provider_does_not_count_is_estimated_at_each_call(sent: int, made: int) -> None:
+    """One that answers from its cache counts none: what is estimated then is all that came before, not the rest."""
+    usage = UsageMetadata(input_tokens=sent, output_tokens=made, total_tokens=sent + made)
+    messages: list[AnyMessage] = [HumanMessage("数" * 6000)]
+    for _ in range(3):
+        messages += [AIMessage("ok", usage_metadata=usage), HumanMessage("go on")]
+        assert messages_tokens(messages) >= 6000
+        assert bool(counted_tokens(messages[-2])) is bool(sent)
 
 
 def test_a_conversation_counts_the_tokens_that_budgets_reserve() -> None:

@@ -19,8 +19,7 @@ from agent.core.policy import (
     ToolCallResult,
 )
 from agent.mcp.servers import McpServers
-from agent.policies.custom import policy_name
-from agent.policies.guarded import GuardedPolicy
+from agent.policies.custom import GuardedPolicy, policy_name
 from agent.policies.mcp import McpPolicy
 from agent.settings.mcp import McpConfig
 from agent.settings.models import AgentConfigError

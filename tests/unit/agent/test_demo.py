@@ -13,13 +13,13 @@ import pytest
 from agent.blocks import Approve, Ask, Block, Done, Step, Text
 from agent.core.context import Answer, ToolServices, Turn, TurnContext
 from agent.demo.rules import DEMO_RULES
+from agent.messages import UserInput
 from agent.permissions.rules import RulePermissions
 from agent.schedules import ScheduleRequest
 from agent.settings.models import DEMO_CLASS_PATH, ModelSettings
 from agent.settings.sections import AgentSettings
 from agent.turn.factory import build_agent
 from agent.turn.turn import Agent
-from agent.user_input import UserInput
 from sandbox.base import Sandbox
 from sandbox.disk.files_only import FilesOnlySandbox
 from tests.support.agent_database import SqliteDatabase

@@ -62,6 +62,107 @@ async def test_no_disguise_of_a_denied_command_is_allowed(tmp_path: Path, deed: 
     assert [line for line in lines if verdict(parse_rules(deny=[pattern]), line) == "allow"] == []
 
 
+SCRIPTS = r"""
+sed '1e {}' x
+sed -n '1!{{p;e {}' -e '}}' x
+ed -s x <<< x; ed '!{}'
+vim -c '!{}' -c q x
+vi +'!{}' x
+less '+!{}' x
+man -P '{} #' ls
+tar cf x.tar x --checkpoint=1 --checkpoint-action=exec='{}'
+tar -I '{} #' -cf x.tar x
+zip x.zip x -T -TT '{} #'
+rsync -e '{} #' a b
+npm exec -c '{}'
+make --eval 'x:;{}' x
+sqlite3 x.db '.shell {}'
+docker run image {}
+dbus-launch {}
+python3 -c 'import os; os.system("{}")'
+perl -e 'system("{}")'
+ruby -e 'exec "{}"'
+node -e 'require("child_process").execSync("{}")'
+awk 'BEGIN {{ system("{}") }}' x
+php -r 'system("{}");'
+git rebase --exec '{}' main
+git submodule foreach '{}'
+git -c alias.x='!{}' x
+kubectl exec pod -- {}
+vagrant ssh -c '{}'
+tsc --watch --onSuccess '{}'
+emacs --eval '(shell-command "{}")'
+ffmpeg -i x -f null - -metadata x='{}'
+lua -e 'os.execute("{}")'
+env -S '{}'
+pytest --pdbcls='{}'
+unknown-program '{}'
+python3 <<'E'␤import os; os.system('{}')␤E
+cat <<'E' | python3 -␤os.system('{}')␤E
+python3 <<< "os.system('{}')"
+echo "os.system('{}')" | python3
+make -f - <<'E'␤all:␤	{}␤E
+ed f <<E␤!{}␤E
+"""
+NO_SCRIPTS = r"""
+echo 'run {} later'
+printf '%s\n' '{}'
+grep -rn '{}' docs
+rg '{}' .
+git commit -m 'explain {} and why'
+git log --grep '{}'
+ls '{}'
+cat '{}.md'
+cat <<'E' > notes.md␤Then {}.␤E
+echo '{}' | wc -c
+timeout 5 echo '{}'
+find . -name '{}'
+"""
+
+
+@pytest.mark.parametrize("deed", ["git push", "git push origin main", "rm -rf x", "npm publish"])
+@pytest.mark.parametrize("kind", ["deny", "ask"])
+def test_a_pattern_in_the_arguments_of_a_program_that_may_run_them_asks(kind: str, deed: str) -> None:
+    patterns = ["bash(git push *)", "bash(rm *)", "bash(npm publish)"]
+    rules = parse_rules(deny=patterns) if kind == "deny" else parse_rules(ask=patterns)
+    for line in (each.replace("␤", "\n") for each in SCRIPTS.strip().split("\n")):
+        spread = line.endswith("{}") and deed.startswith("rm")  # a verb of another program, as in `docker rm`
+        assert spread or verdict(rules, line.format(deed)) != "allow", line.format(deed)
+    for line in (each.replace("␤", "\n") for each in NO_SCRIPTS.strip().split("\n")):
+        assert verdict(rules, line.format(deed)) == "allow", line.format(deed)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "git pu\\\nsh",
+        "gi\\\nt push origin",
+        "cat <<'E' | bash\ngit push\nE",
+        "bash <<'E'\ngit push\nE",
+        'sh <<"E"\ncurl -d @x y\nE',
+        "rsync -e ssh x host:y",
+        "rsync x user@host:y",
+    ],
+)
+def test_built_in_rules_see_lines_that_go_on_and_scripts_in_here_documents(line: str) -> None:
+    assert verdict(OUTSIDE_RULES, line) == "ask"
+    assert verdict(OUTSIDE_RULES, "cat <<'E' > notes.md\ngit push\nE") == "allow"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 deploy.py",  # what a file says
+        "make deploy",
+        'python3 -c \'import os; os.system("git pu" + "sh")\'',  # words that a program puts together
+        "printf 'git pu' > a; printf sh >> a; make -f a",
+    ],
+)
+def test_what_no_line_shows_is_not_asked_about(line: str) -> None:
+    """A limit of rules, which the documentation names: the sandbox is the wall."""
+    assert verdict(parse_rules(deny=["bash(git push *)"]), line) == "allow"
+
+
 HARMLESS = r"""
 echo $HOME
 ls *.py

@@ -10,11 +10,13 @@ import pytest
 
 from agent.core.context import ToolServices
 from agent.core.tool import ToolTraits
-from agent.exposed_words import MAX_NEW_WORDS, MAX_PRIVATE, MAX_QUERY_CHARS
 from agent.exposure import (
     MAX_ADDRESS_CHARS,
     MAX_FOUND,
     MAX_KNOWN,
+    MAX_NEW_WORDS,
+    MAX_PRIVATE,
+    MAX_QUERY_CHARS,
     OUTWARD,
     Brings,
     Exposure,
@@ -22,13 +24,12 @@ from agent.exposure import (
     WayOut,
     find_addresses,
 )
-from agent.messages import Quote
+from agent.messages import Origin, Quote, UploadedFile
 from agent.permissions.rules import GRANTED, Judgement, RulePermissions, Subject, ToolUse, parse_rules
-from agent.policies.outward import explicit, outward_question, outward_use, settles
+from agent.policies.permission import explicit, outward_question, outward_use, settles
 from agent.reach import Reach, ReachGate
 from agent.settings.sections import AgentSettings
 from agent.turn.tool_list import make_tools
-from agent.user_input import UploadedFile
 from sandbox.base import WORKSPACE
 from tests.support.turn_context import say
 
@@ -140,6 +141,71 @@ async def test_addresses_of_a_page_are_known_and_its_host_is_not_enough() -> Non
     assert exposure.knows("https://evil.test/notes")
     assert exposure.knows("https://evil.test/next")
     assert not exposure.knows(EVIL)
+
+
+LINKS = [f"https://www{number % 2}.pages.test/{number}" for number in range(400)]
+
+
+@pytest.mark.parametrize(
+    "private", ["Our offer for Acme is 4,711,000, tell nobody", "the launch of otter is in Malmö", "PIN 0815"]
+)
+async def test_an_address_made_of_what_a_person_wrote_asks_once_a_page_was_read(private: str) -> None:
+    """Composed from the words themselves, joined numbers, an encoding, a host; ordinary words and known ones run."""
+    exposure = Exposure()
+    said = private.casefold().replace(",", "").split()
+    made = [f"https://evil.test/?d={said[-1]}x4711000", f"https://evil.test/{private[:9].encode().hex()}"]
+    made += [f"https://{word}.evil.test/" for word in said if word in ("acme", "otter", "0815")]
+    await exposure.note_inputs([say(f"{private}. See https://docs.test/acme/otter")])
+    assert not any(exposure.destination("address", "web_fetch", {"url": url}) for url in made), "nothing foreign yet"
+    await exposure.note_page("https://pages.test/notes", "words")
+    assert all(exposure.destination("address", "web_fetch", {"url": url}) for url in made[:2])
+    for url in ("https://docs.test/acme/guide", "https://pages.test/otter/2026", "https://other.test/a/quick/guide"):
+        assert exposure.destination("address", "web_fetch", {"url": url}) == ""
+    open_to_all = replace(exposure, mode=lambda: "allow")
+    assert not any(open_to_all.destination("address", "web_fetch", {"url": url}) for url in made)
+
+
+async def test_a_link_among_hundreds_says_something_so_the_tenth_of_a_site_asks() -> None:
+    exposure = exposed()
+    await exposure.note_inputs([say(f"read {LINKS[399]}")])
+    await exposure.note_page("https://www0.pages.test/", "\n".join(LINKS[:399]))
+    allowed = [exposure.destination("address", "web_fetch", {"url": url}) == "" for url in LINKS[:20]]
+    assert allowed == [True] * 9 + [False] * 11
+    await exposure.note_page("https://flood.test/", "\n".join(f"https://flood.test/{n}" for n in range(MAX_FOUND)))
+    for page in range(MAX_KNOWN // MAX_FOUND + 1):
+        links = "\n".join(f"https://flood.test/{page}/{n}" for n in range(MAX_FOUND))
+        await exposure.note_page("https://flood.test/", f"{LINKS[30]}\n{links}")
+    assert exposure.destination("address", "web_fetch", {"url": LINKS[30]}), "a flood of links forgets no count"
+    assert len(exposure.known) <= MAX_KNOWN
+
+
+@pytest.mark.parametrize(
+    "url", ["https://site.test/a//", "https://site.test/a////", "https://site.test//", "https://site.test/a/b"]
+)
+async def test_an_address_is_known_as_it_was_named_with_or_without_its_last_slash(url: str) -> None:
+    exposure = exposed()
+    await exposure.note_inputs([say("read https://site.test/a and https://site.test")])
+    assert exposure.destination("address", "web_fetch", {"url": url}) == "web_fetch site.test"
+    for known in ("https://site.test/a/", "https://site.test/a", "https://site.test/"):
+        assert exposure.destination("address", "web_fetch", {"url": known}) == ""
+
+
+@pytest.mark.parametrize("origin", [each for each in Origin if each is not Origin.PERSON])
+async def test_only_words_that_a_person_typed_name_an_address(origin: Origin) -> None:
+    exposure = exposed()
+    item = say("read https://site.test/a")
+    await exposure.note_inputs([replace(item, message=replace(item.message, origin=origin))])
+    assert exposure.destination("address", "web_fetch", {"url": "https://site.test/a"}) == "web_fetch site.test"
+
+
+@pytest.mark.parametrize(("action", "asks"), [("save", True), ("search", False), ("forget", False), ("link", False)])
+@pytest.mark.parametrize("mode", ["allow", "ask-after-untrusted", "ask"])
+async def test_a_note_asks_where_strangers_words_were_read(action: str, asks: bool, mode: OutwardMode) -> None:
+    exposure = Exposure(mode=lambda: mode)
+    assert exposure.destination("note", "memory", {"action": action}) == ""
+    await exposure.note_page("https://pages.test/", "words")
+    asked = exposure.destination("note", "memory", {"action": action, "text": "Deploy on Fridays"})
+    assert (asked == "memory") is (asks and mode != "allow")
 
 
 async def test_a_quote_of_the_bot_itself_names_nothing() -> None:

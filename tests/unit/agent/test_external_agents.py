@@ -19,8 +19,7 @@ from agent.acp.connection import AcpConnection, AcpError
 from agent.core.context import ToolServices, TurnContext
 from agent.permissions.rules import RulePermissions, parse_rules
 from agent.setting import Secret
-from agent.settings.acp import ExternalAgentSettings
-from agent.settings.sections import AgentSettings
+from agent.settings.sections import AgentSettings, ExternalAgentSettings
 from agent.turn.tool_list import make_tools
 from sandbox.base import OUTPUTS, WORKSPACE, ShellCommand
 from sandbox.bubblewrap.provider import BubblewrapProvider

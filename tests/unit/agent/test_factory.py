@@ -10,7 +10,7 @@ import pytest
 from langchain_core.language_models import FakeListChatModel
 from pydantic import SecretStr
 
-from agent.core.brief import read_prompt
+from agent.core.context import read_prompt
 from agent.models.loader import load_model
 from agent.setting import Secret
 from agent.settings.models import AgentConfigError, ModelSettings

@@ -10,9 +10,9 @@ import pytest
 
 from agent.skills import changes
 from agent.skills.archive import unpack_archive
-from agent.skills.errors import SkillError
 from agent.skills.library import SkillFolders, SkillLibrary
 from agent.skills.records import MAX_STAGED, MAX_STAGED_BYTES
+from agent.skills.skill import SkillError
 from tests.support.growth import grows_in_proportion, many_steps_seconds
 from tests.unit.agent.test_skills import PLAIN, archive, skill_text, write_skill
 
@@ -124,5 +124,5 @@ def test_a_long_proposal_is_compared_in_bounded_time(library: SkillLibrary) -> N
 def test_what_nobody_can_see_is_shown_in_a_proposal(library: SkillLibrary) -> None:
     hidden = "Do this.\u200b\u202e\U000e0041 字\u3000字\n\tend"
     change = changes.stage_files(library, "plot", {"SKILL.md": PLAIN + hidden}, "the agent")
-    assert "Do this.\\u200b\\u202e\\ue0041 字\u3000字" in change.diff
+    assert "Do this.\\u200b\\u202e\\udb40\\udc41 字\u3000字" in change.diff
     assert "\tend" in change.diff

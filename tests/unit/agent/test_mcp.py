@@ -18,22 +18,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.blocks import ALLOW_HERE, Approve, Ask, Block, Notice, Step
 from agent.core.context import NO_ANSWER
 from agent.core.context import Answer as HumanAnswer
-from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable
+from agent.mcp.bounds import MAX_DESCRIPTION_CHARS
+from agent.mcp.connection import McpCallLost, McpConnection, McpRefused, McpUnavailable
 from agent.mcp.names import MAX_NAME_CHARS, tool_name
 from agent.mcp.progress import SHOW_SECONDS
-from agent.mcp.schemas import MAX_DESCRIPTION_CHARS, clean_schema
 from agent.permissions.rules import RulePermissions, parse_rules
 from agent.setting import Secret
 from agent.settings.mcp import McpConfig, McpOAuthSettings, McpServerSettings
 from agent.settings.subagents import KindSettings, SubagentSettings
 from agent.turn.tool_list import make_tools
-from tests.fakes.mcp_http import CLIENT, SECRET, McpHttpServer
+from tests.fakes.mcp_http import CLIENT, SECRET, UNKNOWN_SESSION, McpHttpServer
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until
 from tests.support.agent_tools import tool_with
@@ -107,16 +108,6 @@ def test_names_that_need_no_change_stay_readable_and_those_that_could_be_two_get
     assert tool_name("a__b", "c") != tool_name("a", "b__c")
     assert tool_name("a_", "b") != tool_name("a", "_b")
     assert tool_name("git hub", "créer/issue").startswith("mcp__git_hub__cr_er_issue_")
-
-
-def test_schemas_lose_what_is_too_long() -> None:
-    described = {"type": "object", "properties": {"a": {"type": "string", "description": "x" * 999}}}
-    cleaned = clean_schema({"$schema": "s", **described})
-    assert cleaned is not None
-    assert len(cleaned["properties"]["a"]["description"]) == 300
-    assert "$schema" not in cleaned
-    assert clean_schema({"type": "object"}) == {"type": "object", "properties": {}}
-    assert clean_schema({"type": "object", "enum": ["x" * 20_000]}) is None
 
 
 # ---------------------------------------------------------------- connections
@@ -248,8 +239,10 @@ async def test_real_servers_of_other_people_work(connect: Any, tmp_path: Path) -
     assert "a first one" in found.result.content[0].text
 
 
-async def test_http_servers_get_headers_and_tokens_and_a_lost_session_begins_again(connect: Any) -> None:
+@pytest.mark.parametrize("told", UNKNOWN_SESSION)
+async def test_http_servers_get_headers_and_tokens_and_a_lost_session_begins_again(connect: Any, told: str) -> None:
     async with McpHttpServer() as http:
+        http.unknown = UNKNOWN_SESSION[told]
         settings = McpServerSettings("http", url=f"{http.base_url}/mcp", token=Secret("t"), headers={"X-Team": "a"})
         connection = connect(settings)
         assert (await connection.request("whoami", {})).result.content[0].text == "Bearer t"
@@ -257,6 +250,52 @@ async def test_http_servers_get_headers_and_tokens_and_a_lost_session_begins_aga
         http.sessions.clear()  # as after a restart of the server
         assert (await connection.request("whoami", {})).result.content[0].text == "Bearer t"
         assert connection.starts == 2
+
+
+async def test_a_refusal_that_is_about_no_session_is_one(connect: Any) -> None:
+    async with McpHttpServer() as http:
+        connection = connect(McpServerSettings("http", url=f"{http.base_url}/mcp"))
+        await connection.request("whoami", {})
+        http.sessions.clear()
+        http.unknown = lambda message: web.json_response({"error": "the arguments are wrong"}, status=400)
+        with pytest.raises((McpRefused, McpCallLost)):
+            await connection.request("whoami", {})
+        assert connection.starts == 1
+
+
+NOISY = r"""
+import json, sys
+banner, each, size = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+def noise(n):
+    for i in range(n):
+        sys.stdout.buffer.write((b'{"level": "info"} %d' % i).ljust(size, b"\xd7") + b"\n")
+def send(m, result):
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
+noise(banner)
+for line in sys.stdin:
+    m = json.loads(line)
+    if m.get("method") == "initialize":
+        about = {"capabilities": {"tools": {}}, "serverInfo": {"name": "n", "version": "1"}}
+        send(m, {"protocolVersion": m["params"]["protocolVersion"], **about})
+    elif m.get("method") == "tools/list":
+        send(m, {"tools": [{"name": "look", "inputSchema": {"type": "object"}}]})
+    elif m.get("method") == "tools/call":
+        noise(each)
+        send(m, {"content": [{"type": "text", "text": "seen"}]})
+    elif "id" in m:
+        print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("banner", "each", "size"), [(36, 0, 40), (0, 1, 40), (500, 30, 40), (3, 2, 100_000)])
+async def test_lines_that_are_no_messages_do_not_end_a_server_that_answers(
+    connect: Any, banner: int, each: int, size: int
+) -> None:
+    words = ("-c", NOISY, str(banner), str(each), str(size))
+    connection = connect(McpServerSettings("n", command=sys.executable, args=words))
+    for _ in range(8):
+        assert (await connection.request("look", {})).result.content[0].text == "seen"
+    assert connection.starts == 1
 
 
 async def test_oauth_with_client_credentials(connect: Any) -> None:
@@ -562,7 +601,7 @@ async def test_a_question_of_the_new_protocol_is_asked_and_answered(
 ) -> None:
     bench = await bench_of(make, server("modern"), defer_tokens=100_000)
     [question] = await converse(bench, "mcp__modern__paint", "green", wall="north")
-    assert question == "The server “modern” asks: Which colour?\n**Colour**: any colour"
+    assert question == "The server “modern” asks: `Which colour?`\n`Colour`: `any colour`"
     assert notes(tmp_path) == ["north green"]
 
 
@@ -582,8 +621,8 @@ async def test_a_form_is_one_question_whose_answer_may_have_many_forms(
 ) -> None:
     bench = await bench_of(make, server("old"))
     [question] = await converse(bench, "mcp__old__paint", answer)
-    assert question.startswith("The server “old” asks: How shall I paint?\n1. **Colour** (red, blue)\n2. **coats** (")
-    assert "3. **hurry** (yes or no; may be left out): costs more" in question
+    assert question.startswith("The server “old” asks: `How shall I paint?`\n1. `Colour` (`red, blue`)\n2. `coats` (")
+    assert "3. `hurry` (yes or no; may be left out): `costs more`" in question
     hurry = ', "hurry": false' if answer.endswith("no") else ""
     assert notes(tmp_path) == [f'["accept", {{"colour": "blue", "coats": 2{hurry}}}]']
 
@@ -594,8 +633,8 @@ async def test_a_wrong_answer_to_a_form_asks_for_its_field_only_and_throws_nothi
     bench = await bench_of(make, server("old"))
     wrong = ["7", "lots", "0", "-2"]
     asked = await converse(bench, "mcp__old__paint", "blue\nseven\nyes", *wrong, "3")
-    assert ["**coats**" in each for each in asked[1:]] == [True] * 5
-    assert ["**Colour**" in each for each in asked] == [True, *[False] * 5]
+    assert ["`coats`" in each for each in asked[1:]] == [True] * 5
+    assert ["`Colour`" in each for each in asked] == [True, *[False] * 5]
     assert "Expected: a whole number, from 1 to 3." in asked[1]
     assert ["This answer does not fit." in each for each in asked] == [False, *[True] * 5]
     assert ["Kept so far: colour: blue, hurry: True." in each for each in asked] == [False] * 3 + [True] * 3

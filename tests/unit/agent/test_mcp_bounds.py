@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from agent.foreign_text import printable_line, printable_text
-from agent.mcp.bounds import MAX_STRANGE_LINES
+from agent.mcp.bounds import MAX_LOGGED_LINES
 from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable
 from agent.mcp.sign_in import SignInFailed, sign_in
 from agent.setting import Secret
@@ -160,4 +160,4 @@ async def test_a_server_that_writes_no_messages_is_ended_and_fills_no_log(caplog
             await connection.request("flood", {"kind": "lines"})
     finally:
         await connection.close()
-    assert caplog.text.count("mcp.odd_line") == MAX_STRANGE_LINES + 1
+    assert caplog.text.count("mcp.odd_line") == MAX_LOGGED_LINES

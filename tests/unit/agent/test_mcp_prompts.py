@@ -8,11 +8,10 @@ import pytest
 
 from agent.core.user_message import MessageFormatter
 from agent.exposure import Exposure
-from agent.mcp.prompt_names import PromptError, PromptName, find_prompt
-from agent.mcp.prompts import read_arguments
-from agent.messages import Quote
+from agent.mcp.names import PromptError, PromptName, find_prompt
+from agent.mcp.resources import read_arguments
+from agent.messages import Quote, UserInput
 from agent.settings.mcp import McpServerSettings
-from agent.user_input import UserInput
 from channels.base import parse_command_text
 from tests.fakes.model import FakeModel
 from tests.fakes.server import until

@@ -7,8 +7,7 @@ import pytest
 from agent.blocks import Approve, Step
 from agent.core.context import Answer as HumanAnswer
 from agent.exposure import Exposure
-from agent.mcp.names import LIST_RESOURCES, READ_RESOURCE
-from agent.mcp.prompt_names import PromptName
+from agent.mcp.names import LIST_RESOURCES, READ_RESOURCE, PromptName
 from agent.permissions.rules import RulePermissions, parse_rules
 from agent.settings.mcp import McpServerSettings
 from tests.fakes.mcp_http import McpHttpServer
@@ -49,7 +48,7 @@ async def test_resources_are_listed_and_read_as_words_of_strangers(
     assert "No MCP server with resources is called 'old'. Those with resources: modern." in other
     assert ("note://logo" in found, "note://greeting" in found) == (True, False)
     titles = [block.title for block in blocks if isinstance(block, Step) and block.state == "running"]
-    assert titles[1] == "Reading note://greeting of modern"
+    assert titles[:2] == ["Listing resources", "Reading note://greeting of modern"]
 
 
 async def test_resources_and_prompts_come_over_http_too(make: Workshop, model: FakeModel) -> None:

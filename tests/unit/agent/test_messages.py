@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from agent.messages import Author, Message, Origin, Thread
+from agent.messages import Author, Message, Origin, Quote, Thread
 from agent.stored_json import Damaged
 
 JANE = Author("7", "Jane")
@@ -62,3 +62,24 @@ def test_an_origin_is_kept_and_an_unknown_one_is_damage() -> None:
 def test_every_writer_names_the_origin() -> None:
     with pytest.raises(TypeError, match="origin"):
         Message(SAID.thread, "k", "1", JANE, "hello", 1.0)  # type: ignore[call-arg]  # what must not work
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Jane", "Jane"),
+        ("Jane \u202egpj.exe", "Jane gpj.exe"),
+        ("\u2066Eve\u2069 \u200eadmin\u200f", "Eve admin"),
+        ("\u061cليلى", "ليلى"),
+        ("دوست\u200cم", "دوست\u200cم"),
+        ("👩\u200d💻 Ann", "👩\u200d💻 Ann"),
+        ("Bob\n\x1b[2J\u0085 owner", "Bob [2J owner"),
+        ("\u202e\u202d", "7"),
+        ("", ""),
+    ],
+)
+def test_a_name_turns_no_words_around_it(name: str, shown: str) -> None:
+    assert replace(JANE, name=name).name == shown
+    assert Quote(name, "hi").author == ("" if shown == "7" else shown)
+    stored = Message.load(replace(SAID, author=replace(JANE, name=name)).dump())
+    assert stored.author.name == shown

@@ -150,11 +150,14 @@ async def test_an_approval_inside_a_nested_graph_decides_about_its_call(
     blocks = await bench.run(say("go"), context=context)
     [approve] = [block for block in blocks if isinstance(block, Approve)]
     assert approve.grant == Grant("effect")
+    assert "effect: x" not in dict(steps(blocks)), "it waits: it neither runs nor has it ended"
     context = await bench.context()
     context.permissions = RulePermissions(rules)
     answer = HumanAnswer(approve.id, decision, "m2")
     blocks = await bench.run(say(decision, "m2"), answers=(answer,), context=context)
     assert lead_text(blocks) == "All done."
+    states = ["running", "done"] if decision == "Approve" else ["denied"]
+    assert [state for call, state in steps(blocks) if "effect" in call] == states
     worker = [request for request in model.requests() if request.messages[0]["content"] == "You are a worker."]
     assert len(worker) == 3
     assert result in worker[-1].messages[-1]["content"]

@@ -9,8 +9,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from agent.blocks import Failed, Notice
 from agent.models.errors import classify_error, is_charged
 from agent.models.openai_events import ErrorBody, StrangeBody
-from agent.models.reasoning import thinking_of
-from agent.models.think_tags import split_thoughts
+from agent.models.reasoning import split_thoughts, thinking_of
 from agent.models.whole_calls import show_refusal
 from agent.settings.models import ModelSettings
 from tests.fakes.server import Json

@@ -19,7 +19,7 @@ import pytest
 
 from agent.parsing.documents import MODULES
 from sandbox.inside import documents
-from sandbox.inside.document_bounds import DocumentUnreadable
+from sandbox.inside.archives import DocumentUnreadable
 from sandbox.inside.letters import rtf_text
 from sandbox.wire.connection import program_source
 

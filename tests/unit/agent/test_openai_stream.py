@@ -19,6 +19,9 @@ from langchain_core.runnables import RunnableConfig
 from langchain_openai import ChatOpenAI
 
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS, make_chat_openai
+from agent.models.reasoning import thinking_of
+from agent.models.streamed_answer import MAX_ANSWER_CHARS, MAX_REST_CHARS, MAX_THINKING_CHARS, stream_answer
+from agent.models.whole_calls import cut_reason
 from agent.setting import Secret
 from agent.settings.models import ModelSettings
 
@@ -307,6 +310,41 @@ async def test_cancelling_closes_the_connection_at_once() -> None:
             await task
         await asyncio.wait_for(wire.gone.wait(), 60)
     assert not [t for t in asyncio.all_tasks() if t.get_name() == "model stream"]
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+@pytest.mark.parametrize("length", [100, 20_000, 3_000_000])
+async def test_an_answer_without_end_ends_at_its_limit_and_closes_the_connection(length: int, field: str) -> None:
+    piece = sse(delta(**{field: "b" * length}))
+    async with serving(*[piece] * (3_000_000 // length), asyncio.Event()) as wire, model_at(wire) as model:
+        answer = await stream_answer(model, [HumanMessage("hi")])
+        await asyncio.wait_for(wire.gone.wait(), 60)
+    assert cut_reason(answer) == "length"
+    assert answer.text == "b" * (MAX_ANSWER_CHARS if field == "content" else 0)
+    assert len(thinking_of(answer)) <= 2 * MAX_THINKING_CHARS
+
+
+@pytest.mark.parametrize("length", [100, 20_000, 500_000])
+async def test_what_follows_a_long_answer_is_kept_within_a_limit(length: int) -> None:
+    piece, rest = sse(delta(content="b" * length)), list[str]()
+    async with serving(*[piece] * (3_000_000 // length), asyncio.Event()) as wire, model_at(wire) as model:
+        answer = await stream_answer(model, [HumanMessage("hi")], rest=rest)
+        await asyncio.wait_for(wire.gone.wait(), 60)
+    assert (len(answer.text), cut_reason(answer)) == (MAX_ANSWER_CHARS, "length")
+    assert "".join(rest) == "b" * MAX_REST_CHARS
+
+
+async def test_an_answer_that_ends_behind_its_limit_has_its_whole_rest_and_counts_its_tokens() -> None:
+    rest = list[str]()
+    end = delta("stop") | {"usage": {"prompt_tokens": 3, "completion_tokens": 9, "total_tokens": 12}}
+    pieces = [sse(delta(content=text)) for text in ("b" * 199_999, "bcc", "dd")]
+    async with serving(*pieces, sse(end), b"data: [DONE]\n\n") as wire, model_at(wire) as model:
+        answer = await stream_answer(model, [HumanMessage("hi")], rest=rest)
+    assert answer.text == "b" * 200_000
+    assert "".join(rest) == "ccdd"
+    assert cut_reason(answer) == "length"
+    assert answer.usage_metadata
+    assert answer.usage_metadata["output_tokens"] == 9
 
 
 async def test_the_key_is_sent_and_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

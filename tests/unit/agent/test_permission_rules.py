@@ -145,6 +145,29 @@ def test_a_line_of_allowed_commands_runs(line: str) -> None:
     assert verdict(line) == "allow"
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("let x=1+2", "allow"),
+        ("let 'a[$(rm x)]=1'", "ask"),
+        ("printf PATH x", "allow"),
+        ("printf -v PATH x", "ask"),
+        ("printf -v x y", "allow"),
+        ("export NAME=1", "allow"),
+        ("export -p", "allow"),
+        ("export -n PATHX", "ask"),
+        ("unset name", "allow"),
+        ("declare -n x=y", "ask"),
+        ("git bisect good", "allow"),
+        ("git bisect run make", "ask"),
+        ('git log "a b"', "allow"),
+    ],
+)
+def test_builtins_and_bisect_ask_only_where_they_may_run_or_set_what_others_depend_on(line: str, expected: str) -> None:
+    allowed = ["let *", "printf *", "export *", "unset *", "declare *", "git bisect *", 'git log "a b"']
+    assert judge(parse_rules(allow=[f"bash({each})" for each in allowed]), bash(line)).verdict == expected
+
+
 @given(st.text(max_size=60))
 def test_every_text_is_parsed(line: str) -> None:
     assert verdict(line) in ("allow", "ask", "deny")

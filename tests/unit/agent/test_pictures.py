@@ -12,12 +12,12 @@ from PIL import Image
 
 from agent.core.context import ToolServices
 from agent.core.pictures import scale_picture
+from agent.messages import UploadedFile
 from agent.parsing.child import ParserFailed, ParserProcess
-from agent.policies.pictures import MAX_PICTURES
+from agent.policies.added_context import MAX_PICTURES
 from agent.settings.models import ModelSettings
 from agent.settings.sections import AgentSettings
 from agent.tools.view_image import make as make_view_image
-from agent.user_input import UploadedFile
 from tests.fakes.model import Answer, FakeModel, ToolCall
 from tests.support.turn_context import FolderMachine, say
 from tests.unit.agent.conftest import Bench, Workshop, view
@@ -133,10 +133,10 @@ async def test_view_image_shows_a_picture_after_its_result(make: Workshop, model
     )
     model.script = lambda body: next(answers)
     assert view(await bench.run(say("Plot it"))).text == "it rises"
-    *_, result, pictures = model.requests()[-1].messages
+    *_, result, between, pictures = model.requests()[-1].messages
     assert result["role"] == "tool"
     assert result["content"] == "/mnt/user-data/outputs/plot.png: 30×30 pixels. The picture follows."
-    assert pictures["role"] == "user"
+    assert (between["role"], pictures["role"]) == ("assistant", "user")  # as strict servers want it
     assert len(shown(pictures)) == 1
 
 

@@ -10,8 +10,7 @@ import pytest
 from agent.blocks import Ask, Block, Plan, PlanItem, Step
 from agent.core.context import NO_ANSWER
 from agent.core.context import Answer as HumanAnswer
-from agent.settings.sections import AgentSettings
-from agent.settings.web import SearchSettings
+from agent.settings.sections import AgentSettings, SearchSettings
 from agent.tools.write_todos import write_todos
 from agent.turn.tool_list import make_tools
 from agent.web.fetcher import WebFetcher

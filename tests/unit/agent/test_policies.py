@@ -15,12 +15,12 @@ import pytest
 from langchain_core.messages import ToolMessage
 
 from agent.blocks import Block, Done, Failed, Notice, Text, command_hint
+from agent.messages import UserInput
 from agent.models.errors import classify_error
-from agent.policies.loop_detection import call_fingerprint, failure_mark
+from agent.policies.outcomes import loggable_arguments
 from agent.policies.retry import RetryPolicy
-from agent.policies.tool_log import loggable_arguments
+from agent.policies.tool_calls import call_fingerprint, failure_mark
 from agent.settings.models import ModelSettings
-from agent.user_input import UserInput
 from tests.fakes.model import Answer, FakeModel, ToolCall, words
 from tests.fakes.model_dialects import Dialect
 from tests.fakes.server import until
@@ -38,7 +38,7 @@ async def test_each_tool_call_is_logged_and_its_arguments_for_debugging_only(
 ) -> None:
     caplog.set_level(level, "agent")
     await bench.run(say(script([call("look", text="a"), call("broken", kind="sandbox")])))
-    lines = [record.getMessage() for record in caplog.records if record.name == "agent.policies.tool_log"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "agent.policies.outcomes"]
     assert "tool.begin tool=look characters=1" in lines
     assert ('tool.arguments tool=look arguments={"text":"a"}' in lines) == (level == logging.DEBUG)
     ends = {line.partition(" seconds=")[0] for line in lines if line.startswith("tool.end")}
@@ -180,7 +180,7 @@ def test_exhausted_credit_and_long_conversations_are_not_treated_as_rate_limits(
 async def test_an_empty_answer_is_retried_once(bench: Bench, model: FakeModel, text: str) -> None:
     blocks = await bench.run(say(f'::{{"text": "{text}", "id": "x"}}'))
     assert len(model.requests()) == 2
-    assert model.requests()[-1].messages[-1]["content"].startswith("(Your last message was empty")
+    assert model.requests()[-1].messages[-1]["content"].endswith("call a tool properly.)")
     assert view(blocks).final().text.startswith("You said: (Your last message was empty")  # the scripted model echoes
     assert [m.type for m in await bench.state()] == ["human", "ai"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from agent.blocks import Failed, Notice, Step
+from agent.messages import UploadedFile
 from agent.models.loader import LoadedModel, load_model
 from agent.models.presets import PRESETS, complete_entry
 from agent.setting import Secret
 from agent.settings.models import AgentConfigError, Effort, ModelSettings, PresetName
-from agent.user_input import UploadedFile
 from tests.fakes.model import Answer, FakeModel
 from tests.fakes.model_anthropic import FakeAnthropic
 from tests.fakes.model_dialects import DIALECTS

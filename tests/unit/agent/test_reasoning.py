@@ -11,8 +11,8 @@ import pytest
 
 from agent.core.context import Answer
 from agent.memory.visibility import LinkKind, MemoryKind, MemoryScope
+from agent.messages import UserInput
 from agent.settings.models import ModelSettings
-from agent.user_input import UserInput
 from tests.fakes.model import FakeModel
 from tests.fakes.server import Json
 from tests.support.chat_templates import TEMPLATES, render_prompt

@@ -10,8 +10,15 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from agent.blocks import Notice
 from agent.core.context import NO_ANSWER
 from agent.core.context import Answer as Reply
-from agent.core.said_words import MAX_NAMED_CHARS, MAX_TEXT_CHARS, SAID_KEY, SaidWords, collect_said, named_values
-from agent.exact_values import lost_values
+from agent.policies.kept_words import (
+    MAX_NAMED_CHARS,
+    MAX_TEXT_CHARS,
+    SAID_KEY,
+    SaidWords,
+    collect_said,
+    lost_values,
+    named_values,
+)
 from agent.settings.sections import ContextConfig
 from agent.tools.ask_clarification import ask_clarification
 from tests.fakes.model import Answer, FakeModel, ToolCall

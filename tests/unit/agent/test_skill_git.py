@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from agent.skills.errors import SkillError
 from agent.skills.found import SeveralSkills
-from agent.skills.git_address import GitAddress, is_git_address, parse_git_address
-from agent.skills.git_source import CloneBounds, clone_skill
-from agent.skills.skill import read_skill
+from agent.skills.git_source import CloneBounds, GitAddress, clone_skill, is_git_address, parse_git_address
+from agent.skills.skill import SkillError, read_skill
 from agent.web.addresses import AddressGuard, WebError
 from tests.support.git_server import serve_git
 

@@ -7,7 +7,7 @@ import os
 import stat
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ import skills_ref  # type: ignore[import-untyped]  # it has no type hints for it
 from agent.skills import changes
 from agent.skills.archive import unpack_archive
 from agent.skills.changes import RollBack
-from agent.skills.errors import SkillError
 from agent.skills.library import (
     MAX_DESCRIBED,
     MAX_SEARCHED_FOLDERS,
@@ -27,9 +26,13 @@ from agent.skills.library import (
     SkillState,
     TurnSkills,
 )
-from agent.skills.skill import read_skill
+from agent.skills.readiness import Lacks, find_lacks, lacks_without_commands
+from agent.skills.skill import SkillError, read_skill
 from agent.skills.tree import check_tree
-from sandbox.base import SHARED_MODULES
+from sandbox.base import SHARED_MODULES, ShellCommand
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.settings import SandboxSettings
+from tests.support.engines import need_bubblewrap
 
 PLAIN = "---\nname: plot\ndescription: Draw a chart. Use it for numbers.\n---\nDo this.\n"
 
@@ -146,24 +149,24 @@ def encrypted() -> bytes:
 
 
 SKILL_ENTRY = (zipfile.ZipInfo("plot/SKILL.md"), PLAIN.encode())
-HOSTILE = {
-    "..": archive({"SKILL.md": PLAIN, "../x": "x"}),
-    "absolute": archive({"SKILL.md": PLAIN, "/etc/x": "x"}),
-    "backslash": archive({"SKILL.md": PLAIN, "a\\b": "x"}),
-    "colon": archive({"SKILL.md": PLAIN, "c:x": "x"}),
-    "link": raw_archive(SKILL_ENTRY, (link_entry(), b"/etc/passwd")),
-    "encrypted": encrypted(),
-    "case twice": archive({"SKILL.md": PLAIN, "a.txt": "1", "A.TXT": "2"}),
-    "unpacked too large": archive({"SKILL.md": PLAIN, "zeros.txt": b"\0" * (51 << 20)}),
-    "lying size": lying_size(),
-    "elf": archive({"SKILL.md": PLAIN, "tool": b"\x7fELF\2\1\1"}),
-    "pe": archive({"SKILL.md": PLAIN, "tool.txt": b"MZ\x90\0"}),
-    "mach-o": archive({"SKILL.md": PLAIN, "tool": bytes.fromhex("cffaedfe07000001")}),
-    "two skills": archive({"a/SKILL.md": PLAIN, "b/SKILL.md": PLAIN}),
-    "a skill inside": archive({"SKILL.md": PLAIN, "more/SKILL.md": PLAIN}),
-    "none": archive({"README.md": "x"}),
-    "many files": archive({"SKILL.md": PLAIN, **{f"f{n}": "" for n in range(2001)}}),
-    "no archive": b"PK not really",
+HOSTILE: dict[str, Callable[[], bytes]] = {  # made where they are used: two take a quarter of a second
+    "..": lambda: archive({"SKILL.md": PLAIN, "../x": "x"}),
+    "absolute": lambda: archive({"SKILL.md": PLAIN, "/etc/x": "x"}),
+    "backslash": lambda: archive({"SKILL.md": PLAIN, "a\\b": "x"}),
+    "colon": lambda: archive({"SKILL.md": PLAIN, "c:x": "x"}),
+    "link": lambda: raw_archive(SKILL_ENTRY, (link_entry(), b"/etc/passwd")),
+    "encrypted": encrypted,
+    "case twice": lambda: archive({"SKILL.md": PLAIN, "a.txt": "1", "A.TXT": "2"}),
+    "unpacked too large": lambda: archive({"SKILL.md": PLAIN, "zeros.txt": b"\0" * (51 << 20)}),
+    "lying size": lying_size,
+    "elf": lambda: archive({"SKILL.md": PLAIN, "tool": b"\x7fELF\2\1\1"}),
+    "pe": lambda: archive({"SKILL.md": PLAIN, "tool.txt": b"MZ\x90\0"}),
+    "mach-o": lambda: archive({"SKILL.md": PLAIN, "tool": bytes.fromhex("cffaedfe07000001")}),
+    "two skills": lambda: archive({"a/SKILL.md": PLAIN, "b/SKILL.md": PLAIN}),
+    "a skill inside": lambda: archive({"SKILL.md": PLAIN, "more/SKILL.md": PLAIN}),
+    "none": lambda: archive({"README.md": "x"}),
+    "many files": lambda: archive({"SKILL.md": PLAIN, **{f"f{n}": "" for n in range(2001)}}),
+    "no archive": lambda: b"PK not really",
 }
 
 
@@ -172,7 +175,7 @@ def test_a_hostile_archive_is_refused_and_leaves_nothing(tmp_path: Path, name: s
     place = tmp_path / "place"
     place.mkdir()
     with pytest.raises(SkillError):
-        unpack_archive(HOSTILE[name], place)
+        unpack_archive(HOSTILE[name](), place)
     assert [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_relative_to(place)] == []
 
 
@@ -219,13 +222,14 @@ async def test_the_custom_folder_wins_and_changes_are_seen_at_once(library: Skil
     assert (await library.refresh()).skills["plot"].skill.body == "Extra."
 
 
-async def test_turns_that_began_together_look_once_at_the_files(library: SkillLibrary) -> None:
+async def test_turns_look_at_most_once_a_second_at_the_files(library: SkillLibrary) -> None:
     write_skill(library.folders.custom)
     began = time.time()
     assert (await library.refresh(began)).skills["plot"].skill.body == "Do this."
     write_skill(library.folders.custom, text=PLAIN.replace("Do this.", "Do that."))
-    assert (await library.refresh(began)).skills["plot"].skill.body == "Do this."  # the look was later than it began
-    assert (await library.refresh(time.time())).skills["plot"].skill.body == "Do that."
+    for later in (0.0, 0.9):  # the look was later than it began, or shortly before
+        assert (await library.refresh(began + later)).skills["plot"].skill.body == "Do this."
+    assert (await library.refresh(time.time() + 1)).skills["plot"].skill.body == "Do that."
 
 
 async def test_an_extra_folder_is_searched_below_dot_folders_and_the_own_one_is_not(library: SkillLibrary) -> None:
@@ -383,3 +387,45 @@ def test_sandboxes_see_only_the_skills_that_are_allowed(library: SkillLibrary) -
     assert {path.name for path in library.view.iterdir()} == {"chart", "INDEX.md", SHARED_MODULES}
     assert "plot" not in (library.view / "INDEX.md").read_text()
     assert set(library.current.skills) >= {"plot", "chart"}, "operators still see it"
+
+
+DECLARED = skill_text(
+    "metadata:", "  needs: no-such-package program:no-such-program", "  uses: network", name="declared"
+)
+
+
+async def test_what_skills_lack_is_what_their_sandbox_has_not(library: SkillLibrary, tmp_path: Path) -> None:
+    need_bubblewrap()
+    root, packages = library.folders.custom, tmp_path / "packages"
+    write_skill(root, "declared", DECLARED)
+    write_skill(root, "at-hand", skill_text("metadata:", "  needs: here program:python3", name="at-hand"))
+    ready = "import json\nimport tool\nfrom here import x\ntry:\n    import nowhere\nexcept ImportError:\n    pass\n"
+    write_skill(root, "imports", skill_text(name="imports"), run__py=ready, tool__py="")
+    write_skill(root, "gone", skill_text(name="gone"), run__py="import nowhere.part\nfrom os import path\n")
+    write_skill(root, "listed", skill_text(name="listed"), requirements__txt="here>=1\n# no\nother-package==2\n")
+    write_skill(root, "broken", skill_text(name="broken"), run__py="def (:\n" + "(" * 5000)
+    (packages / "here-1.0.dist-info").mkdir(parents=True)
+    (packages / "here-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: here\nVersion: 1.0\n")
+    (packages / "here.py").write_text("x = 1\n")
+    skills = [*(await library.refresh()).skills.values()]
+    provider = BubblewrapProvider(SandboxSettings(library.view, packages))
+    async with provider.acquire("t", tmp_path / "thread") as sandbox:
+        found = await find_lacks(sandbox, skills, has_network=False)
+        connected = await find_lacks(sandbox, skills, has_network=True)
+        said = await sandbox.run(
+            ShellCommand("python3 -c 'import here, sys; print(sys.path[-1])'; touch /mnt/skill-packages/x")
+        )
+    await provider.close()
+    declared = ("no-such-package", "program:no-such-program")
+    others = {"gone": Lacks(("nowhere",)), "listed": Lacks(("other-package",))}
+    assert found == {"declared": Lacks(declared, ("network",)), **others}
+    assert connected == {"declared": Lacks(declared), **others}
+    assert said.output.startswith("/mnt/skill-packages\n"), "behind all other packages"
+    assert "Read-only file system" in said.output
+
+
+async def test_without_commands_only_skills_of_words_are_ready(library: SkillLibrary) -> None:
+    write_skill(library.folders.custom, "words", skill_text(name="words"))
+    write_skill(library.folders.custom, "scripted", skill_text(name="scripted"), run__py="print(1)")
+    skills = [*(await library.refresh()).skills.values()]
+    assert lacks_without_commands(skills) == {"scripted": Lacks(("commands",))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agent.subagents.slots import TaskSlots
+from agent.subagents.board import TaskSlots
 
 
 async def test_the_turn_with_fewer_tasks_gets_the_next_place() -> None:

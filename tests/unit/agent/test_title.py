@@ -20,6 +20,7 @@ def test_a_title_is_one_short_line(text: str) -> None:
 
 def test_a_title_does_not_cut_words() -> None:
     assert first_words("  **Fix** the\n`build`, please ") == "Fix the build , please"
+    assert first_words("# Deploy #s=deploy > log_1 | tail") == "Deploy #s=deploy > log_1 | tail"
     long = "please look at the quarterly report and tell me what changed since the last one"
     assert first_words(long) == "please look at the quarterly report and tell me what…"
     assert len(first_words("谢" * 200)) == 60

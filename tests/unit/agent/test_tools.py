@@ -24,7 +24,7 @@ from agent.blocks import File
 from agent.core.context import ToolServices, TurnContext
 from agent.core.event_mapper import presented_files
 from agent.core.tool import AgentTool, ToolTraits, make_tool
-from agent.settings.sections import AgentSettings
+from agent.settings.sections import AgentSettings, ToolSettings
 from agent.turn.tool_list import make_tools
 from sandbox.base import OUTPUTS, WORKSPACE, SandboxFileError
 from sandbox.bubblewrap.provider import BubblewrapProvider
@@ -360,3 +360,19 @@ async def test_ask_clarification_waits_and_returns_the_answer(at: Rig) -> None:
 async def test_a_question_that_nobody_would_read_is_not_asked(at: Rig) -> None:
     said = await at.refused("ask_clarification", question="q" * 15_000, options=["o" * 3_000, "p" * 3_000])
     assert "21,000 characters" in said
+
+
+async def plain_weather(city: str, days: Annotated[int, "how many"] = 1, style="short"):  # type: ignore[no-untyped-def]  # as people write
+    """Return the weather."""
+    return {"city": city, "days": days, "style": style}
+
+
+async def test_a_plain_async_function_is_a_tool_with_the_most_careful_traits() -> None:
+    settings = AgentSettings(tools=(ToolSettings(use=f"{__name__}:plain_weather"),))
+    *_own, tool = make_tools(settings, ToolServices(runs_commands=False))
+    assert (tool.name, tool.description) == ("plain_weather", "Return the weather.")
+    schema = convert_to_openai_tool(tool)["function"]["parameters"]
+    assert (schema["required"], schema["properties"]["days"]["description"]) == (["city"], "how many")
+    assert (tool.traits.permission, tool.traits.effect, tool.traits.read_only) == ("ask", "once", False)
+    assert (tool.traits.outward, tool.traits.exposes) == ("arguments", "everything")
+    assert await tool.coroutine(city="Rome") == {"city": "Rome", "days": 1, "style": "short"}  # type: ignore[misc]  # it has one

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agent.audio_length import audio_seconds
 from agent.models.prices import price_call
 from agent.settings.sections import EmbeddingsConfig, VoiceConfig
 from agent.spending import Meter, ModelCall
-from agent.turn.transcription import transcribe
+from agent.turn.transcription import audio_seconds, transcribe
 from tests.support.web_server import serve_site
 
 OPENAI = "https://api.openai.com/v1"

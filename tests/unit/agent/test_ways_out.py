@@ -16,7 +16,7 @@ from tests.support.ways_out import STAYS, WAYS_OUT, Way
 
 ROOT = Path(__file__).parents[3]
 NAMED = {tool for way in WAYS_OUT for tool in way.tools}
-JUDGED: tuple[WayOut, ...] = ("address", "query", "arguments", "network")
+JUDGED: tuple[WayOut, ...] = ("address", "query", "arguments", "network", "note")
 
 
 def test_each_tool_is_a_way_out_or_stays() -> None:

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from agent.web.addresses import WebError
 from agent.web.fetcher import MAX_BYTES, MAX_FETCHES, WebFetcher
-from agent.web.robots_rules import MAX_RULES, parse_robots
+from agent.web.robots import MAX_RULES, parse_robots
 from sandbox.inside.text_encoding import codec_of
 from tests.support.growth import many_steps_seconds
 from tests.support.web_server import ARTICLE, ClonedResponse, Handler, WebSite, html, serve_site

@@ -15,8 +15,7 @@ from agent.blocks import Notice
 from agent.core.context import ToolServices
 from agent.exposure import Exposure
 from agent.setting import Secret
-from agent.settings.sections import AgentSettings
-from agent.settings.web import SearchSettings
+from agent.settings.sections import AgentSettings, SearchSettings
 from agent.tools.web_search import make
 from agent.web.addresses import WebError
 from agent.web.search import HttpSearch, ScrapedSearch, SearchHit, SearchProvider, WebSearch, make_search

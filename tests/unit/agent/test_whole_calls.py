@@ -12,8 +12,8 @@ import pytest
 from langchain_core.messages import AIMessage, ToolMessage
 
 from agent.blocks import Approve, Block, Notice, Step
-from agent.models.arguments import BadArguments, parse_arguments
-from agent.models.whole_calls import cut_reason, settle_calls
+from agent.models.arguments import BadArguments, mark_arguments, parse_arguments
+from agent.models.whole_calls import cut_reason, meant_tool, settle_calls
 from agent.outcomes import Used
 from agent.permissions.rules import RulePermissions, parse_rules
 from agent.settings.models import ModelSettings
@@ -84,7 +84,7 @@ async def test_a_call_that_is_not_whole_goes_back_to_the_model(provider: Provide
     assert (result.status, result.name) == ("error", "effect")
     assert told in str(result.content)
     assert not (bench.folder / "workspace/effects").exists(), "it did not run"
-    assert [block.state for block in blocks if isinstance(block, Step)] == ["running", "failed"]
+    assert [block.state for block in blocks if isinstance(block, Step)] == ["failed"], "it did not begin"
     assert not any(request.rejected for request in provider.server.requests())
 
 
@@ -252,8 +252,7 @@ def collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collector")
-@pytest.mark.parametrize("worst", WORST)
-@pytest.mark.parametrize("piece", [40, 16_000])
+@pytest.mark.parametrize(("worst", "piece"), [*((each, 40) for each in WORST), ("quotes", 16_000)])
 async def test_reading_a_call_takes_time_in_proportion(
     provider: Provider, bench: Bench, worst: str, piece: int
 ) -> None:
@@ -326,3 +325,89 @@ async def test_a_name_in_each_delta_is_one_name(make: Workshop, model: FakeModel
     step = {"calls": [raw("look", '{"text": "abcdef"}'), raw("look", '{"text": "g"}')], "piece": 3, "names": True}
     await bench.run(say(steps_of(step, text="done")))
     assert [str(result.content) for result in await results(bench)] == ["seen abcdef", "seen g"]
+
+
+# ---------------------------------------------------------------- what can be read in one way only
+
+ARGS = '{"text": "a b"}'
+READABLE = {
+    "whole": ARGS,
+    "JSON in JSON": json.dumps(ARGS),
+    "in JSON twice, with its own tail": json.dumps(ARGS) + "</tool_call>",
+    "a tag behind": ARGS + "\n</tool_call>",
+    "a token behind": ARGS + "<|tool_call_end|>",
+    "a fullwidth token": ARGS + "<｜tool▁call▁end｜>",
+    "a semicolon": ARGS + ";",
+    "a comma at the end": '{"text": "a b",}',
+    "a comma in a list": '{"text": "a b", "more": [1, 2, ], }',
+    "single quotes": "{'text': 'a b'}",
+    "words of Python": "{'text': 'a b', 'on': True, 'off': None}",
+    "fenced": f"```json\n{ARGS}\n```",
+    "fenced without a name": f"```\n{ARGS}\n```",
+    "a fence behind": f"{ARGS}\n```",
+    "a mark of bytes": "\ufeff" + ARGS,
+    "an empty object before": "{}" + ARGS,
+    "breaks written out": '{"text": \\n"a b"\\n}',
+    "names without quotes": '{text: "a b", more_2: 1}',
+    "a space around": f"  \n{ARGS} \n",
+}
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_arguments_that_can_mean_one_thing_only_are_read(name: str) -> None:
+    assert parse_arguments(READABLE[name])["text"] == "a b"
+    assert json.loads(mark_arguments(READABLE[name]))["text"] == "a b"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'{"text": "it\'s"}', "it's"),
+        (r'{"text": "a\\nb, }"}', "a\\nb, }"),
+        ('{"text": "x: {y: 1,}",}', "x: {y: 1,}"),
+        ('{"text": "a\nb"}', "a\nb"),
+    ],
+)
+def test_what_stands_in_strings_stays(text: str, value: str) -> None:
+    assert parse_arguments(text)["text"] == value
+
+
+@pytest.mark.parametrize("text", ["", "null", "None", " "])
+def test_no_arguments_are_none(text: str) -> None:
+    assert parse_arguments(text) == {}
+
+
+BROKEN: tuple[str, ...] = (
+    '{"text": "a',
+    '{"text": "a b"',
+    ARGS + ARGS,
+    ARGS + " and more",
+    "{'text': 'it's'}",
+    '["a"]',
+    "text",
+)
+BROKEN += ('{"a": 1 "b": 2}', '"text"', '{"text" "a"}', "{'a': {1, 2}}", "{'a': print('os')}", ARGS + '"x"')
+BROKEN += (r'{"text": "\d"}', "{1: 2 3}", "[" * 500)
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_arguments_that_are_cut_or_could_mean_two_things_are_refused(text: str) -> None:
+    with pytest.raises(BadArguments):
+        parse_arguments(text)
+
+
+OFFERED = ["look", "read_file", "mcp__gh__get_issue", "mcp__lab__get_issue", "mcp__gh__list_repos", "web_search"]
+MEANT = {
+    **dict.fromkeys(
+        ["look", "Look", "LOOK", " look", "functions.look", "functions.look:0", "default_api.look"], "look"
+    ),
+    **dict.fromkeys(["tool.look", "look_tool", "look<|channel|>commentary", "lo-ok", "look()", "tools/look"], "look"),
+    **dict.fromkeys(["ReadFile", "readFile", "read-file", "READ_FILE", "functions.read_file:12"], "read_file"),
+    **dict.fromkeys(["list_repos", "gh.list_repos", "mcp__gh__List_Repos", "mcp_gh_list_repos"], "mcp__gh__list_repos"),
+    **dict.fromkeys(["get_issue", "lookup", "search", "", ":", "__", "tool", "web", "read", "look.read_file"], ""),
+}
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_a_name_that_can_mean_one_tool_only_is_that_tool(name: str) -> None:
+    assert meant_tool(name, OFFERED) == MEANT[name]

@@ -14,12 +14,10 @@ from agent.permissions.rules import RuleText
 from bot.config.schema import AccessConfig
 from bot.config.team import BUILTIN_ROLES, Right, RoleAssignment, RoleConfig, TeamConfig
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
-from bot.rights.access import AccessPolicy
+from bot.rights.access import AccessPolicy, combine_roles
 from bot.rights.deeds import READ_AUDIT
-from bot.rights.inherited_roles import combine_roles
-from bot.storage import people, person_roles, watermarks
-from tests.support.rehearsed_database import rehearsed_database
+from bot.storage import channels, people
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 HERE = Thread("slack", "T1", "C1", "9")
 BY = Author("U9", "Ann")
@@ -27,7 +25,7 @@ BY = Author("U9", "Ann")
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
@@ -67,7 +65,7 @@ async def test_the_most_specific_assignment_decides(
 ) -> None:
     def look(execute: Execute) -> RoleConfig:
         for subject, name in given.items():
-            person_roles.store_role(execute, HERE, subject, name, name="", by=BY, now=1.0)
+            people.store_role(execute, HERE, subject, name, name="", by=BY, now=1.0)
         return AccessPolicy({"slack": rules}).role_of(execute, HERE, "U1")
 
     found = await store.run(look)
@@ -117,7 +115,7 @@ async def test_operators_are_found_by_role(store: Database) -> None:
                 Thread("slack", "T1", f"D{person}"), person, "1", Author(person, person), "", 1.0, origin=Origin.PERSON
             )
             people.store_address(execute, message)
-        person_roles.store_role(execute, HERE, "person:T1/U3", "operator", name="", by=BY, now=1.0)
+        people.store_role(execute, HERE, "person:T1/U3", "operator", name="", by=BY, now=1.0)
         rules = AccessConfig(
             operators=("U1",), roles=(RoleAssignment("owner", ("T1/U2",)), RoleAssignment("member", ("U4",)))
         )
@@ -184,9 +182,9 @@ async def test_a_direct_chat_on_discord_inherits_the_roles_of_all_servers(
             heard = Message(
                 Thread("discord", server, channel), "k", "1", Author("U5", ""), "", 1.0, origin=Origin.PERSON
             )
-            watermarks.advance_watermark(execute, heard)
+            channels.advance_watermark(execute, heard)
         for subject, name in given.items():
-            person_roles.store_role(execute, DIRECT, subject, name, name="", by=BY, now=1.0)
+            people.store_role(execute, DIRECT, subject, name, name="", by=BY, now=1.0)
         policy = AccessPolicy({"discord": assigned(**configured)}, TeamConfig(roles=(TRAINEE,)))
         return policy.role_of(execute, DIRECT, "U1").name
 
@@ -228,7 +226,7 @@ async def test_an_operator_of_a_server_is_found_in_their_direct_chat(store: Data
     def find(execute: Execute) -> tuple[list[str], list[str]]:
         message = Message(DIRECT, "k", "1", Author("U1", "Ann"), "", 1.0, private=True, origin=Origin.PERSON)
         people.store_address(execute, message)
-        person_roles.store_role(execute, DIRECT, "person:G1/U1", "operator", name="", by=BY, now=1.0)
+        people.store_role(execute, DIRECT, "person:G1/U1", "operator", name="", by=BY, now=1.0)
         policy = AccessPolicy({"discord": AccessConfig(open=True)})
         found = policy.reachable_operators(execute, console=False)
         return [row.person for row in found], policy.workspaces_where(execute, DIRECT, "U1", READ_AUDIT)
@@ -239,7 +237,7 @@ async def test_an_operator_of_a_server_is_found_in_their_direct_chat(store: Data
 async def test_a_chat_with_the_id_of_a_person_is_not_that_person(store: Database) -> None:
     def look(execute: Execute) -> list[str]:
         direct = Thread("telegram", "1", "66")
-        person_roles.store_role(execute, direct, person_roles.chat_subject("66"), "viewer", name="", by=BY, now=1.0)
+        people.store_role(execute, direct, people.chat_subject("66"), "viewer", name="", by=BY, now=1.0)
         policy = AccessPolicy({"telegram": AccessConfig(open=True)})
         return [policy.role_of(execute, place, "66").name for place in (direct, replace(direct, chat="-7"))]
 

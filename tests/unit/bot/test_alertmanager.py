@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp import web
 
 from agent.setting import Secret
-from bot.base.hook_signatures import check_signature
+from bot.base.signatures import check_signature
 from bot.config.hooks import HookConfig
 from bot.hooks.events import HookEvent, read_event
 from tests.fakes import hook_payloads

@@ -11,12 +11,11 @@ import pytest
 from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import FollowUpLimits
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
 from bot.rights import allowance
 from bot.rights.allowance import Lineage
 from bot.storage.follow_ups import DAY_SECONDS
 from catalogue import localized
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 LIMITS = FollowUpLimits(per_message=2, per_day=3, time_zone="Europe/Berlin")
 SAID = Message(Thread("telegram", "b", "7"), "telegram:b:7:1", "1", Author("7", "Jane"), "x", 1.0, origin=Origin.PERSON)
@@ -25,7 +24,7 @@ ROOT = Lineage.of_message(SAID)
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 

@@ -7,22 +7,24 @@ import tracemalloc
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 from PIL import Image
 
+from agent.core.pictures import picture_suffix
 from agent.core.user_message import format_body
-from agent.messages import Attachment, Author, Message, Origin, Quote, Thread
+from agent.exposure import Exposure
+from agent.messages import Attachment, Author, Message, Origin, Quote, Thread, UploadedFile
 from agent.setting import Secret
 from agent.settings.sections import VoiceConfig
-from agent.user_input import UploadedFile
-from bot.config.schema import ServiceLimits
+from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.uploads import UploadsConfig
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
-from bot.journey.attachments import Attachments, Patience
-from bot.journey.upload_details import UploadInspector
+from bot.journey.attachments import Attachments, Patience, UploadInspector, complete_name
+from bot.journey.talk_above import TalkAbove
+from bot.rights.current import Current
 from channels.base import TryLater
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.disk.files_only import FilesOnlyProvider
@@ -30,12 +32,13 @@ from sandbox.engines.select import LazySandbox
 from sandbox.settings import SandboxSettings
 from tests.fakes.server import read_form
 from tests.support.engines import need_bubblewrap
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.support.rigs.slack import SlackRig
 from tests.support.web_server import serve_site
 from tests.unit.bot.test_outbox import RecordingChannel
 
 MB = 1 << 20
+OFFICE = "application/vnd.openxmlformats-officedocument"
 
 
 class Desk:
@@ -44,7 +47,7 @@ class Desk:
     def __init__(self, folder: Path, store: Database, rig: SlackRig) -> None:
         self.folder = folder / "threads" / "c"
         self.rig = rig
-        self._store = store
+        self.store = store
 
     async def take(
         self,
@@ -58,11 +61,10 @@ class Desk:
         """Send a file to the bot and download it."""
         self.rig.send_file(name, data)
         uploads = Attachments(
-            self._store,
+            self.store,
             "c",
             self.folder,
-            ServiceLimits(),
-            UploadsConfig(kinds, limit),
+            Current(Config(uploads=UploadsConfig(kinds, limit))),
             Patience(**patience),
             inspector=inspector,
         )
@@ -71,7 +73,7 @@ class Desk:
 
     async def said(self) -> list[str]:
         """Return the notes for the reply."""
-        rows = await self._store.run(lambda execute: execute("SELECT payload FROM outbox ORDER BY id", {}))
+        rows = await self.store.run(lambda execute: execute("SELECT payload FROM outbox ORDER BY id", {}))
         return [bytes(row["payload"]).decode() for row in rows]
 
     def stored(self) -> list[str]:
@@ -81,13 +83,18 @@ class Desk:
 
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store, SlackRig.start(tmp_path) as rig:
         yield Desk(tmp_path, store, rig)
 
 
 @pytest.mark.parametrize(
-    ("name", "about"), [("people.csv", "table, 2 rows, 2 columns"), ("broken.docx", ""), ("notes.txt", "")]
+    ("name", "about"),
+    [
+        ("people.csv", "table, 2 rows, 2 columns"),
+        ("text.docx", "text, 2 words"),  # the first bytes say what it is, not the name
+        ("notes.txt", ""),
+    ],
 )
 async def test_a_document_says_what_it_is(desk: Desk, tmp_path: Path, name: str, about: str) -> None:
     need_bubblewrap()
@@ -120,6 +127,96 @@ async def test_a_picture_that_is_not_shown_says_so(desk: Desk, tmp_path: Path, s
     upload = await desk.take("a.png", b"text", inspector=UploadInspector(handle, shows_pictures=shows))
     assert upload.about.startswith(about)
     assert (upload.picture, upload.refused) == ("", "")
+
+
+def drawn(kind: str) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (40, 30), "red").save(out, kind)
+    return out.getvalue()
+
+
+HEIC = b"\0\0\0\x20ftypheic\0\0\0\0mif1MiHEheicmiaf" + bytes(300)
+SEEN = ["AVIF", "JPEG2000", "WEBP", "TIFF", "BMP", "GIF", "PNG", "JPEG"]
+
+
+@pytest.mark.parametrize("kind", SEEN)
+@pytest.mark.parametrize("name", ["image", "photo.jpg", "notes.txt", "a.heic"])
+async def test_a_picture_is_seen_whatever_its_name_says(desk: Desk, tmp_path: Path, kind: str, name: str) -> None:
+    handle = LazySandbox(FilesOnlyProvider(tmp_path / "skills"), "c", desk.folder)
+    upload = await desk.take(name, drawn(kind), inspector=UploadInspector(handle, shows_pictures=True))
+    assert upload.about == "picture, 40×30"
+    assert upload.picture
+    assert upload.name == (f"image{picture_suffix(drawn(kind))}" if name == "image" else name)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "kind"),
+    [
+        ("IMG_4711.HEIC", HEIC, "HEIC"),
+        ("IMG_4711.jpg", HEIC, "HEIC"),
+        ("image", b"\0\0\0\x18ftypmif1\0\0\0\0mif1heic" + bytes(99), "HEIC"),
+        ("burst.heics", b"\0\0\0\x18ftypmsf1\0\0\0\0msf1hevc" + bytes(99), "HEIC"),
+        ("scan.jxl", b"\xff\x0a" + bytes(99), "JPEG XL"),
+        ("art.psd", b"8BPS\0\x01" + bytes(99), "Photoshop"),
+    ],
+)
+async def test_a_picture_that_nothing_reads_is_named_to_the_agent_and_the_person(
+    desk: Desk, tmp_path: Path, name: str, data: bytes, kind: str
+) -> None:
+    handle = LazySandbox(FilesOnlyProvider(tmp_path / "skills"), "c", desk.folder)
+    upload = await desk.take(name, data, inspector=UploadInspector(handle, shows_pictures=True))
+    assert upload.about == f"a {kind} picture, which cannot be shown to you"
+    [said] = await desk.said()
+    assert f"it is a {kind} picture. Send it as JPEG or PNG." in said
+
+
+@pytest.mark.parametrize(
+    "data", [b"BM is a text about bitmaps", b"....ftypisom", b"MZ", b"", b"\xff\x0b", b"RIFF....WAVE"]
+)
+def test_what_is_no_picture_is_not_taken_for_one(data: bytes) -> None:
+    assert picture_suffix(data) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "mime", "data", "completed"),
+    [
+        ("report", "application/pdf", b"%PDF-1.7", "report.pdf"),
+        ("report", "application/octet-stream", b"%PDF-1.7", "report.pdf"),
+        ("Untitled", "text/plain", b"hello", "Untitled.txt"),
+        ("Re: Offer 4711", "text/html; charset=utf-8", b"<p>", "Re: Offer 4711.html"),
+        ("Q3. numbers of 2024", "text/csv", b"a,b", "Q3. numbers of 2024.csv"),
+        ("minutes.2024", "text/markdown", b"# hi", "minutes.2024.md"),
+        ("minutes", f"{OFFICE}.wordprocessingml.document", b"PK\x03\x04", "minutes.docx"),
+        ("numbers", f"{OFFICE}.spreadsheetml.sheet", b"PK\x03\x04", "numbers.xlsx"),
+        ("letter", "message/rfc822", b"Subject: x", "letter.eml"),
+        ("memo", "audio/ogg", b"OggS", "memo.ogg"),
+        ("memo", "", b"OggS", "memo.ogg"),
+        ("clip", "video/mp4", b"\0\0\0\x18ftypisom", "clip.mp4"),
+        ("image", "image/jpeg", b"\x89PNG\r\n\x1a\n", "image.png"),
+        ("archive", "", b"PK\x03\x04", "archive.zip"),
+        ("F0ABC", "application/octet-stream", b"\x00\x01", "F0ABC"),
+        ("Makefile", "application/octet-stream", b"all:", "Makefile"),
+        ("x.tar.gz", "application/gzip", b"\x1f\x8b", "x.tar.gz"),
+        ("data.7z", "", b"7z", "data.7z"),
+        ("notes.txt", "application/pdf", b"%PDF-", "notes.txt"),
+        ("报告", "application/pdf", b"%PDF-", "报告.pdf"),
+    ],
+)
+def test_a_name_without_a_suffix_gets_that_of_its_type(name: str, mime: str, data: bytes, completed: str) -> None:
+    assert complete_name(name, mime, data) == completed
+
+
+async def test_a_file_of_a_connected_workspace_has_the_name_that_files_info_says(desk: Desk) -> None:
+    server = desk.rig.server
+    stored = server.keep("Angebot März.pdf", b"%PDF-1.7 hello", "application/pdf", "T1")
+    uploads = Attachments(desk.store, "c", desk.folder, Current(Config()))
+    message = Message(
+        *(desk.rig.thread(), "k1", "1", Author("U1", "Jane"), "", 1.0),
+        attachments=(Attachment(f"T1/{stored.id}", stored.id, "application/octet-stream", None, "file"),),
+        origin=Origin.PERSON,
+    )
+    [upload] = await uploads.store_attachments(desk.rig.channel, message)
+    assert upload.name == "Angebot März.pdf"
 
 
 async def test_a_voice_message_is_transcribed_and_shown(desk: Desk, tmp_path: Path) -> None:
@@ -227,11 +324,53 @@ class Guarded(RecordingChannel):
         return replace(message, quotes=(Quote("Kim", "DiskFull on db-1"),))
 
 
+class Quoting(RecordingChannel):
+    """A channel that shows what others said: who, and whether the platform knows them as members."""
+
+    def __init__(self, *quotes: Quote) -> None:
+        super().__init__()
+        self.quotes = quotes
+
+    async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
+        return replace(message, quotes=self.quotes)
+
+
+OPEN, NAMED = AccessConfig(open=True), AccessConfig(allow=("U2",))
+
+
+@pytest.mark.parametrize(
+    ("access", "author", "member", "kind", "is_member"),
+    [
+        (OPEN, "U2", True, "earlier", True),
+        (OPEN, "U2", True, "reply", True),
+        (OPEN, "U2", False, "earlier", False),  # a guest, a bot, a message with a preview
+        (NAMED, "U2", True, "earlier", True),
+        (NAMED, "U3", True, "earlier", False),
+        (AccessConfig(allow=("C1",)), "U3", True, "viewed", True),
+        (AccessConfig(), "U2", True, "earlier", False),
+        (OPEN, "", True, "earlier", False),
+    ],
+)
+async def test_words_of_members_who_may_talk_here_are_no_strangers_words(
+    desk: Desk, access: AccessConfig, author: str, member: bool, kind: Any, is_member: bool
+) -> None:
+    current = Current(Config(channels=(ChannelConfig("slack", None, access),)))
+    uploads = Attachments(desk.store, "c1", desk.folder, current)
+    channel = Quoting(Quote("Bob", "we pay on Fridays", kind, author, "9.0", member))
+    thread = Thread("slack", "T1", "C1")
+    message = Message(thread, "slack:1", "1", Author("U1", "Jane"), "remember that", 1.0, origin=Origin.PERSON)
+    given = await uploads.make_input(channel, message, TalkAbove(10, 1000))
+    exposure = Exposure()
+    await exposure.note_inputs([given])
+    assert (exposure.private, exposure.untrusted) == (True, not is_member)
+    assert exposure.destination("note", "memory", {"action": "save"}) == ("" if is_member else "memory")
+
+
 @pytest.mark.parametrize(("refuses", "after", "kind"), [(2, 0.01, "reply"), (1, 60.0, "unread")])
 async def test_a_refused_look_up_is_waited_for_or_said(
     desk: Desk, tmp_path: Path, refuses: int, after: float, kind: str
 ) -> None:
-    uploads = Attachments(desk._store, "c1", tmp_path / "c1", ServiceLimits(), UploadsConfig())
+    uploads = Attachments(desk.store, "c1", tmp_path / "c1", Current(Config()))
     thread = Thread("slack", "T1", "C1")
     message = Message(thread, "slack:1", "1", Author("U1", "Jane"), "what is this?", 1.0, origin=Origin.PERSON)
     given = await uploads.make_input(Guarded(refuses, after), message)
@@ -242,21 +381,23 @@ async def test_a_refused_look_up_is_waited_for_or_said(
 @pytest.mark.parametrize(
     ("name", "mime", "kinds", "refused"),
     [
-        ("a.PNG", "image/png", ("image",), ""),
-        ("a.pdf", "application/pdf", ("image", "document"), ""),
+        ("a.PNG", "image/png", ("image",), None),
+        ("a.pdf", "application/pdf", ("image", "document"), None),
         ("a.pdf", "application/pdf", ("image",), "is a document; here I take a picture"),
         ("a.sh", "application/octet-stream", ("text", "table"), "is a script; here I take a text, a table"),
         ("a.png", "video/mp4", ("image",), "is a video; here I take a picture"),  # it claims to be both
         ("a.png.zip", "", ("image",), "is an archive; here I take a picture"),
-        ("noname", "audio/ogg", ("audio",), ""),
+        ("noname", "audio/ogg", ("audio",), None),
         ("noname", "", ("audio",), "is a file of another kind; here I take a sound or voice message"),
-        ("noname", "", ("other",), ""),
-        ("plan.dwg", "", ("image", ".dwg"), ""),
+        ("noname", "", ("other",), None),
+        ("plan.dwg", "", ("image", ".dwg"), None),
         ("plan.dxf", "", (".dwg",), "is a file of another kind; here I take .dwg"),
-        ("plan.exe", "", (), ""),
+        ("plan.exe", "", (), None),
     ],
 )
-def test_a_file_of_another_kind_is_refused_in_words(name: str, mime: str, kinds: tuple[str, ...], refused: str) -> None:
+def test_a_file_of_another_kind_is_refused_in_words(
+    name: str, mime: str, kinds: tuple[str, ...], refused: str | None
+) -> None:
     assert UploadsConfig(kinds).refusal(Attachment("ref", name, mime)) == refused
 
 

@@ -13,15 +13,14 @@ from agent.messages import Thread
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind, AuditRow
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
-from tests.support.rehearsed_database import rehearsed_database, stored_rows
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database, stored_rows
 
 CHAT = Thread("telegram", "bot", "77", "5")
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as database:
         yield database
 

@@ -15,13 +15,13 @@ import pytest
 from agent.messages import Thread
 from agent.setting import Secret
 from bot.__main__ import main
-from bot.config.audit import AuditConfig
+from bot.config.operations import AuditConfig
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Execute
 from bot.database.dialect import EXTRA
-from bot.database.migrate import migrate_database
 from bot.service.audit_upkeep import sign_text
+from tests.support.rehearsed_database import make_empty_database
 
 ROWS = 9
 SHIFT = "UPDATE audit SET seq=-seq WHERE seq>=4; UPDATE audit SET seq=1-seq WHERE seq<0"  # one number up
@@ -37,7 +37,7 @@ class Log:
         self.config = folder / "config.yaml"
         self.config.write_text("config_version: 1\naudit: {key: $AUDIT_KEY}\n")
         self.path.parent.mkdir()
-        migrate_database(self.path)
+        make_empty_database(self.path)
         self._capsys = capsys
 
     def run(self, work: str) -> None:
@@ -156,7 +156,7 @@ def test_an_anchor_shows_a_cut_tail_and_a_chain_that_was_written_anew(log: Log) 
     assert "TAMPERED: row 8 and later ones were cut: an anchor has row 9" in log.verify(head)
     log.write(*[AuditEvent(AuditKind.MESSAGE)] * 4)
     assert "is valid: 11 rows" in log.verify()
-    assert "TAMPERED: row 9 differs from the anchor: the chain was written anew" in log.verify(head)
+    assert "TAMPERED: row 9 differs from the anchor: the chain was rewritten" in log.verify(head)
 
 
 def test_an_anchor_is_checked_after_retention_as_long_as_its_row_exists(log: Log) -> None:
@@ -196,10 +196,10 @@ def test_a_pruning_is_compared_with_the_settings(log: Log) -> None:
 
 def test_a_pruning_is_signed(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     log.age(400)
-    monkeypatch.setenv("AUDIT_KEY", "k" * 20)
-    log.prune(ROWS - 1, key="k" * 20)
+    monkeypatch.setenv("AUDIT_KEY", "k" * 40)
+    log.prune(ROWS - 1, key="k" * 40)
     assert "is valid: 2 rows" in log.verify()
-    monkeypatch.setenv("AUDIT_KEY", "another" * 3)
+    monkeypatch.setenv("AUDIT_KEY", "another" * 6)
     assert "the row that says so is not signed with `audit.key`" in log.verify()
 
 
@@ -212,7 +212,7 @@ def test_a_deleted_name_is_seen(log: Log) -> None:
 
 def test_a_signed_anchor_shows_that_it_was_forged(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = log.head()
-    monkeypatch.setenv("AUDIT_KEY", "k" * 20)
+    monkeypatch.setenv("AUDIT_KEY", "k" * 40)
     signed = log.head()
     assert signed.startswith(f"{plain}:")
     assert "is valid: 9 rows" in log.verify(plain, signed)

@@ -17,7 +17,8 @@ from agent.policies.permission import PermissionPolicy
 from agent.settings.sections import AgentSettings
 from agent.turn import chains
 from bot.accounts import command as linking
-from bot.cli import backup, dead, offboard, pair
+from bot.cli import data, look
+from bot.cli.people import OFFBOARD, PAIR_ACTIONS
 from bot.cli.program import command_line_parser
 from bot.cli.skills import ACTIONS, READING, changes_skills
 from bot.commands import waits
@@ -28,9 +29,10 @@ from bot.database.states import InboxState, ScheduleState
 from bot.journey import addressing
 from bot.main.features import FEATURES
 from bot.privacy import command as forgetting
-from bot.schedules import proposals
+from bot.service import schedule_words
 from bot.skills import decisions
 from bot.storage import account_links, hand_overs, inbox
+from bot.storage.hand_overs import HandOverRow
 from bot.team import pairing
 from bot.waiting import hand_over
 from tests.support.schedule_rows import add_schedule
@@ -42,7 +44,7 @@ ROOT = Path(__file__).parents[3]
 ROWS = {  # a command that changes something → the kind of its row, and where a test reads it
     **dict.fromkeys(
         ("init", "setup", "export", "audit export", "egress", "mcp login", "mcp logout"),
-        (AuditKind.COMMAND, "tests/e2e/test_siem.py"),
+        (AuditKind.COMMAND, "tests/e2e/test_audit.py"),
     ),
     "dead requeue": (AuditKind.DEAD_REQUEUED, "tests/unit/bot/test_deeds.py"),
     "dead drop": (AuditKind.DEAD_DROPPED, "tests/unit/bot/test_deeds.py"),
@@ -119,7 +121,7 @@ KINDS = {  # where a test drives what makes a row of the kind, and reads the row
     AuditKind.PRUNED: "tests/unit/bot/test_audit_check.py",
 }
 READS = {
-    "check", "status", "dead list", "pair list", "key list", "skills list", "skills diff", "mcp list",
+    "check", "doctor", "status", "dead list", "pair list", "key list", "skills list", "skills diff", "mcp list",
     "audit verify", "audit head", "permissions try", "why", "trace", "logs", "top",
     "help", "version", "completion", "slack manifest",
     "relay",  # it has no database: what it hands over has its rows where it is stored
@@ -165,7 +167,7 @@ def test_a_test_reads_a_row_of_each_kind(kind: AuditKind) -> None:
 
 
 def test_the_operations_of_the_command_line_are_those_that_are_driven() -> None:
-    actions = (*dead.ACTIONS.values(), *pair.ACTIONS.values(), offboard.OFFBOARD, backup.BACKUP)
+    actions = (*look.ACTIONS.values(), *PAIR_ACTIONS.values(), OFFBOARD, data.BACKUP)
     assert {action.operation for action in actions if action.words} <= {*OPERATIONS}
 
 
@@ -177,11 +179,11 @@ def test_only_reading_actions_of_skills_have_no_row() -> None:
 PRESSES = {  # what the boss presses, and the kind of its row: a stale or foreign question is refused
     pairing.PREFIX: (pairing.LET_IN, "MALLORYS", AuditKind.PAIRING_ACCEPTED),
     decisions.PREFIX: (decisions.ACCEPT, "a" * 32, AuditKind.COMMAND),
-    proposals.PREFIX: ("Yes", "1", AuditKind.ACCESS_DENIED),
+    schedule_words.PREFIX: ("Yes", "1", AuditKind.ACCESS_DENIED),
     forgetting.PREFIX: ("Yes", "7", AuditKind.ACCESS_DENIED),
     addressing.PREFIX: (addressing.NEITHER, "1", AuditKind.ACCESS_DENIED),
     waits.LIST_PREFIX: (waits.SHOW_LIST, "", AuditKind.ACCESS_DENIED),  # in a group
-    hand_over.PREFIX: (hand_over.TAKE_BACK, f"{hand_over.END}1", AuditKind.ACCESS_DENIED),
+    hand_over.PREFIX: (hand_over.TAKE_BACK, f"{hand_over.END}-1", AuditKind.ACCESS_DENIED),
     linking.PREFIX: (linking.MINE, "1", AuditKind.ACCESS_DENIED),
 }
 
@@ -196,10 +198,9 @@ async def test_every_decision_button_has_its_row(team: Team, decision: str) -> N
         assert inbox.store_message(execute, held, "c", ready=1.0, received=1.0) == 1
         inbox.set_state(execute, 1, InboxState.DONE, addressing.HELD)
         schedule = add_schedule(execute, 1.0, owner=EVE.id, thread=str(GROUP), state=ScheduleState.PROPOSED)
-        assert schedule.id == int(PRESSES[proposals.PREFIX][1])
-        given: dict[str, object] = {"channel": "telegram", "giver": EVE.id, "giver_name": "", "deputy": "8"}
-        given |= {"deputy_name": "", "subject": "", "number": 0, "since": 0.0, "until": 9e9, "ended": None}
-        assert hand_overs.add_hand_over(execute, given) == 1
+        assert schedule.id == int(PRESSES[schedule_words.PREFIX][1])
+        given = HandOverRow(0, "telegram", EVE.id, "", "8", "", "", 0, 0.0, 9e9, None)
+        assert hand_overs.add_hand_over(execute, given).id == 1
         account_links.add_request(execute, "telegram", EVE, "CODE", 9e9)
 
     await team.store.run(propose)

@@ -15,12 +15,12 @@ import pytest
 
 from agent.skills.library import SkillFolders, SkillLibrary
 from bot.admin.operations import Answer, Operations
-from bot.base.spool import command_folder, copy_path
+from bot.base.stored_files import command_folder, copy_path
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import make_folders
 from tests.support.folder_trees import create_deep_tree, remove_afterwards
+from tests.support.rehearsed_database import make_empty_database
 
 Backup = Callable[..., Awaitable[Answer]]
 
@@ -29,7 +29,7 @@ Backup = Callable[..., Awaitable[Answer]]
 def data(tmp_path: Path) -> Iterator[Path]:
     with remove_afterwards(tmp_path / "data") as folder:
         folder.mkdir()
-        migrate_database(folder / "fawn.db")
+        make_empty_database(folder / "fawn.db")
         yield folder
 
 

@@ -18,26 +18,29 @@ import pytest
 
 from bot.backups.feature import check_folder
 from bot.backups.writing import BACKUP_JOB, COPY_JOB, NAME, BackupJobs, CopyFailed
-from bot.base.jobs import JobWorker
-from bot.config.backup import BackupConfig
+from bot.base.background import JobWorker
+from bot.config.operations import BackupConfig
 from bot.config.schema import Config
 from bot.database import audit
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
 from bot.rights.current import Current
 from bot.storage.jobs import BackgroundJob
 from sandbox.disk.folders import ConversationFolders
 from tests.fakes.server import until
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 JOB = BackgroundJob(BACKUP_JOB, BACKUP_JOB, 0.0, b"{}", 1, "", "")
-COPY = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
+COPY = """
+import os, shutil, sys
+shutil.copy(sys.argv[1], sys.argv[2] + "~")
+os.replace(sys.argv[2] + "~", sys.argv[2])
+"""
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
     (tmp_path / "data").mkdir()
-    migrate_database(tmp_path / "data" / "fawn.db")
+    make_empty_database(tmp_path / "data" / "fawn.db")
     async with rehearsed_database(tmp_path / "data" / "fawn.db") as made:
         yield made
 

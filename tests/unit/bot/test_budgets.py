@@ -24,14 +24,13 @@ from agent.spending import ModelCall, PlannedCall, Refusal
 from bot.config.schema import Config
 from bot.config.spending import BudgetConfig, Money, TokenCount
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
-from bot.rights.budget_limits import limits_of, period_bounds
+from bot.rights.budgets import limits_of, period_bounds
 from bot.rights.current import Current
 from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import usage
 from bot.storage.budgets import list_counters, release_stale_holds
 from bot.storage.usage import Payer
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 MODEL = ModelSettings("main", model="any", price=ModelPrice(input=1.0, output=2.0, cached=0.1))
 THREAD = Thread("telegram", "bot", "-100", "7")
@@ -41,7 +40,7 @@ CALL = PlannedCall("lead", "main", "turn", 100, 50)  # holds 200 micro-dollars
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as opened:
         yield opened
 
@@ -119,6 +118,22 @@ async def test_a_call_waits_for_those_that_hold_the_rest(store: Database) -> Non
     await held.settle(ended(10))
     await second.settle(ended(10))
     assert await counters(store) == [("everything:all", 30, 0)]
+
+
+async def test_what_others_give_back_admits_no_call_beyond_the_last_one(store: Database) -> None:
+    """The last call may cost more than what was left for it, so that is used up, too, until it ends."""
+    budgets = budgets_of(store, BudgetConfig("everything", money=Money(300)))
+    first, last = await reserve(budgets), await reserve(budgets)
+    assert isinstance(first, BudgetReservation)
+    assert isinstance(last, BudgetReservation)
+    late = asyncio.create_task(reserve(budgets))
+    await first.settle(ended(100, 25))
+    for _ in range(3):
+        await store.run(lambda execute: None)
+    assert not late.done()
+    await last.settle(ended(100, 50))
+    assert isinstance(await late, Refusal)
+    assert await counters(store) == [("everything:all", 350, 0)]
 
 
 async def test_a_call_that_was_cancelled_before_it_began_costs_nothing(store: Database) -> None:
@@ -224,10 +239,10 @@ async def test_a_voice_message_is_reserved_by_its_length(store: Database) -> Non
     budgets = Budgets(store, Current(config))
     planned = PlannedCall("lead", "whisper-1", "voice", 600, 600, audio_seconds=60.0)
     first, second = await reserve(budgets, planned=planned), await reserve(budgets, planned=planned)
-    assert [held for _, _, held in await counters(store)] == [10_000]
+    assert [held for _, _, held in await counters(store)] == [12_000]
     assert isinstance(first, BudgetReservation)
     await first.settle(ended(600, kind="voice", model="whisper-1", audio_seconds=30.0))
-    assert await counters(store) == [("person:telegram:42", 3000, 4000)]
+    assert await counters(store) == [("person:telegram:42", 3000, 6000)]
     await store.run(release_stale_holds)
     assert isinstance(second, BudgetReservation)
     spent = await store.run(lambda execute: usage.spent(execute, "everything", "all", 0.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.notifications.called_people import called_ids
+from bot.notifications.run_pings import called_ids
 
 KNOWN = [("U2", "Kim"), ("U3", "Max Power"), ("U4", "李雷"), ("U5", "Sam"), ("U6", "sam"), ("U7", "")]
 

@@ -9,22 +9,21 @@ import pytest
 
 from agent.setting import Secret
 from bot.base.stored_secrets import seal_anew
-from bot.config.encryption import EncryptionConfig
+from bot.config.operations import EncryptionConfig
 from bot.config.schema import Config
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
 from bot.rights.current import Current
 from bot.service.channel_state import StoredChannelState
-from bot.storage import channel_state
+from bot.storage import channels
 from channels.base import NotStored
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 OLD, NEW = Secret("o" * 40), Secret("n" * 40)
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
@@ -39,7 +38,7 @@ def state(store: Database, folder: Path, *keys: Secret, channel: str = "matrix")
 
 
 async def stored(store: Database) -> list[str]:
-    rows = await store.run(channel_state.list_state)
+    rows = await store.run(channels.list_state)
     return [value for _channel, _name, value in rows]
 
 

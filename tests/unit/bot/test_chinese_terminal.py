@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.core.brief import read_prompt
+from agent.core.context import read_prompt
 from agent.settings.models import AgentConfigError
 from agent.settings.sections import PromptConfig
-from agent.skills.errors import SkillError
+from agent.skills.skill import SkillError
 from bot.admin.doctor import run_checks
-from bot.cli.program import command_line_parser
+from bot.cli.program import COMMANDS, GROUPS, command_line_parser
 from bot.config.schema import Config, SandboxConfig
 from bot.database.data_lock import DataDirLocked
 from bot.database.migrate import DatabaseFault
@@ -26,8 +26,9 @@ from sandbox.docker.client import DockerEngine
     ("words", "fault"),
     [
         (["dead"], "缺少必需的参数：action"),
-        (["forget", "telegram"], "缺少必需的参数：PERSON"),
-        (["dead", "lst"], "参数 action：无效的值：'lst'（可选："),
+        (["forget", "telegram"], "telegram 不是人员的地址：请写成 CHANNEL/ID"),
+        (["forget"], "缺少必需的参数：CHANNEL/ID"),
+        (["dead", "lst"], "没有 `lst`。你是指 `list` 吗？"),
         (["dead", "list", "--config"], "参数 --config：需要一个参数"),
         (["dead", "list", "--nope"], "无法识别的参数：--nope"),
     ],
@@ -54,10 +55,39 @@ def test_the_help_is_chinese_and_fits_the_terminal(
     assert all(len(line) + len(re.findall(r"[一-鿿，。；：、（）]", line)) <= 80 for line in lines)
 
 
-def test_in_english_the_faults_of_argparse_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command_line_parser().parse_args(["dead", "lst"])
-    assert "fawn dead: error: argument action: invalid choice: 'lst' (choose from " in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["dead", "lst"], "fawn dead: error: There is no `lst`. Did you mean `list`?"),
+        (["statsu"], "fawn: error: There is no `statsu`. Did you mean `status`?"),
+        (["completion", "tcl"], "fawn completion: error: There is no `tcl`. There are: bash, zsh, fish, man"),
+        (["qqqq"], "fawn: error: There is no `qqqq`. `fawn help` lists the commands."),
+        (["dead", "list", "--nope"], "fawn: error: unrecognized arguments: --nope"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_nearest_one(
+    words: list[str], fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command_line_parser().parse_args(words)
+    assert capsys.readouterr().err.splitlines()[-1] == fault
+
+
+def test_the_help_lists_every_command_in_its_group(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit, match="0"):
+        command_line_parser().parse_args(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rstrip(":") for line in lines if line.endswith(":") and line[0] != " "] == [*GROUPS]
+    assert [line.split()[0] for line in lines if re.match(r"  \w", line)] == [*COMMANDS]
+    assert max(map(len, lines)) <= 60
+
+
+def test_doctor_is_check() -> None:
+    arguments = command_line_parser(["doctor", "--fix"]).parse_args(["doctor", "--fix"])
+    assert (arguments.command, arguments.fix) == ("check", True)
 
 
 async def test_the_findings_of_a_check_are_chinese(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,25 +16,29 @@ from agent.core.context import NO_ANSWER
 from agent.messages import Author, Kind, Message, Origin, Quote, Thread
 from agent.spending import Meter, ModelCall
 from bot.config.schema import AccessConfig, ServiceLimits
+from bot.config.team import Right, RoleConfig, TeamConfig
 from bot.database.database import Database, Execute, StorageError
-from bot.database.migrate import migrate_database
 from bot.database.states import RunState
 from bot.database.wake_ups import Written
 from bot.journey import claims, questions
+from bot.journey.addressing import own_conversation
 from bot.journey.claimed_store import ClaimedStore, ClaimLost
 from bot.journey.inbox import Inbox, longest_wait
 from bot.journey.running_turn import Account
+from bot.rights.access import AccessPolicy
 from bot.rights.approvals import RoutedApproval, question_columns
 from bot.rights.claimed_run import ClaimedRun, RunEnding
 from bot.rights.reservations import Budgets
-from bot.storage import conversations, runs
+from bot.storage import agents, conversations, runs
 from bot.storage import inbox as stored
 from bot.storage import questions as stored_questions
+from bot.storage.forgetting import PersonKey, Traces
+from bot.storage.forgotten_accounts import forget_account
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import open_inbox
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 THREAD = Thread("telegram", "1", "42")
 OTHER = Thread("telegram", "1", "43")
@@ -52,7 +56,7 @@ def message(text: str, number: int = 1, thread: Thread = THREAD, **more: object)
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
@@ -73,6 +77,70 @@ async def test_a_conversation_has_one_worker(store: Database, inbox: Inbox) -> N
     await inbox.receive([message("two", 2)])
     assert [job.messages[0].text for job in first] == ["one"]
     assert await claim(store, "other") == []
+
+
+GROUP, JANE_ON_SLACK = Thread("telegram", "1", "-100"), Thread("slack", "T1", "D42")
+SMALL = TeamConfig("trainee", (RoleConfig("trainee", (Right.TALK,), models=("small", "other")),))
+LIMITED = AccessPolicy({"telegram": AccessConfig(open=True)}, SMALL)
+
+
+def choose_for_jane(execute: Execute) -> None:
+    agents.choose_default_model(execute, GROUP, JANE.id, "large", "high")
+
+
+def choose_in_group(execute: Execute) -> None:
+    key = conversations.current_conversation(execute, GROUP, 1.0)
+    conversations.choose_model(execute, key, "here", "")
+
+
+def forget_jane(execute: Execute) -> None:
+    forget_account(execute, PersonKey("telegram", JANE.id), Traces(), (), by="")
+
+
+@pytest.mark.parametrize(
+    ("before", "thread", "who", "access", "expected"),
+    [
+        ((choose_for_jane,), GROUP, JANE, OPEN_ACCESS, ("large", "high")),
+        ((choose_for_jane,), THREAD, JANE, OPEN_ACCESS, ("large", "high")),
+        ((choose_for_jane,), GROUP, Author("43", "Bob"), OPEN_ACCESS, ("", "")),
+        ((choose_for_jane,), JANE_ON_SLACK, JANE, OPEN_ACCESS, ("", "")),
+        ((choose_for_jane, choose_in_group), GROUP, JANE, OPEN_ACCESS, ("here", "")),
+        ((choose_for_jane, choose_in_group), THREAD, JANE, OPEN_ACCESS, ("large", "high")),
+        ((choose_for_jane,), GROUP, JANE, LIMITED, ("small", "")),
+        ((choose_for_jane, forget_jane), GROUP, JANE, OPEN_ACCESS, ("", "")),
+    ],
+)
+async def test_the_model_of_a_person_answers_them_where_none_was_chosen_and_their_role_may_use_it(
+    store: Database,
+    inbox: Inbox,
+    before: Sequence[Callable[[Execute], None]],
+    thread: Thread,
+    who: Author,
+    access: AccessPolicy,
+    expected: tuple[str, str],
+) -> None:
+    for step in before:
+        await store.run(step)
+    if thread == JANE_ON_SLACK:
+        inbox = open_inbox(store, current_of(slack=AccessConfig(open=True)), IDLE_TURNS)
+        access = AccessPolicy({"slack": AccessConfig(open=True)})
+    await inbox.receive([message("one", 1, thread, author=who)])
+    now = time.time()
+    [job] = await store.run(lambda execute: claims.claim_conversations(execute, access, "me", now, LONGEST, 1))
+    assert (job.model, job.effort) == expected
+
+
+async def test_a_person_whose_turn_others_wait_for_keeps_their_model_beside_it(store: Database) -> None:
+    def work(execute: Execute) -> tuple[str, str]:
+        choose_for_jane(execute)
+        waiting = conversations.current_conversation(execute, GROUP, 1.0)
+        own = own_conversation(execute, waiting, JANE, 1.0)
+        row = conversations.find_conversation(execute, own)
+        assert row is not None
+        chosen = agents.choices_of(execute, row, GROUP, JANE.id).model
+        return chosen.model, chosen.effort
+
+    assert await store.run(work) == ("large", "high")
 
 
 async def test_the_oldest_conversation_is_claimed_first_within_the_limit(store: Database, inbox: Inbox) -> None:
@@ -256,6 +324,18 @@ async def test_a_question_is_answered_by_one_click(store: Database, inbox: Inbox
     assert [(each.id, each.text) for each in answered.answers] == [("ask-1", "red")]
     await store.run(lambda execute: claims.finish_run(execute, answered, DONE, time.time()))
     assert await inbox.receive([message("blue", 5, kind=Kind.CLICK, target="ask-1")]) == [Receipt.DUPLICATE]
+
+
+async def test_a_press_on_an_old_button_says_once_who_answered_what(store: Database, inbox: Inbox) -> None:
+    """Not to the person who answered, whose press may also come twice."""
+    await inbox.receive([message("paint it", 1)])
+    (job,) = await claim(store)
+    ending = RunEnding(RunState.WAITING, (Ask("ask-1", "Which colour?", ("red", "blue")),))
+    await store.run(lambda execute: claims.finish_run(execute, job, ending, time.time()))
+    for id, text, person in ((2, "red", "42"), (2, "red", "42"), (3, "blue", "42"), (4, "blue", "7"), (5, "red", "7")):
+        author = Author(person, "")
+        await inbox.receive([message(text, id, kind=Kind.CLICK, target="ask-1", author=author)])
+    assert await notices(store) == ["a colleague chose **red**: Which colour?"]
 
 
 async def damage(store: Database, sql: str) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from agent.blocks import Final, spell_commands
 from agent.messages import Author, Kind, Message, Origin, Thread
+from bot.base.plain_text import plain_line
 from bot.commands.call import CommandService
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import EntryKind, RunState
 from bot.journey import claims
 from bot.storage import conversations, runs, transcripts
@@ -26,7 +26,7 @@ from bot.storage.transcripts import TranscriptEntry
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import command_runner, command_service, open_inbox
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 HELP = Message(
     Thread("telegram", "1", "42"),
@@ -47,7 +47,7 @@ IDLE_SERVICE = command_service(CURRENT, "Fawn 1")
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
@@ -207,7 +207,7 @@ async def test_a_mode_needs_words_and_does_not_begin_while_work_goes_on(store: D
         pass
     usage, busy, again = await said(store)
     assert f"`/{mode} WORDS`" in usage
-    assert busy == "I'm still working on it."
+    assert busy.startswith("I'm still working on it. I have not taken your words: send")
     assert again == usage
     rows = await store.run(lambda execute: execute("SELECT count(*) AS n FROM inbox WHERE kind='chat'", {}))
     assert rows[0]["n"] == 1
@@ -261,3 +261,7 @@ async def test_a_place_that_is_no_time_zone_gets_a_suggestion(
     [text] = await said(store)
     assert all(f"`{each}`" in text for each in suggested)
     assert "I don't know the time zone" in text
+
+
+def test_a_title_on_one_line_keeps_the_signs_that_format_nothing() -> None:
+    assert plain_line("> deploy #s=deploy\n> a | <@U1> **b**") == "deploy #s=deploy > a | @U1 b"

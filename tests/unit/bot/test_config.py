@@ -881,7 +881,7 @@ def test_a_pipe_gives_its_secret_and_one_without_a_writer_is_a_fault(tmp_path: P
 def test_a_program_runs_once_a_reading_and_not_for_commands_without_accounts(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     script = tmp_path / "vault"
-    script.write_text("#!/bin/sh\necho called >> calls\necho a-secret-of-the-vault\n")
+    script.write_text("#!/bin/sh\necho called >> calls\necho a-secret-of-the-vault-with-32-characters\n")
     script.chmod(0o755)
     file.write_text(
         "config_version: 1\nmodels: [{name: a, api_key: $exec:./vault}, {name: b, api_key: $exec:./vault}]\n"

@@ -15,8 +15,7 @@ from pathlib import Path
 import aiosqlite
 import pytest
 
-from bot.database.database import STANDING_READS, Database, Execute, StatementError, StorageError, savepoint
-from bot.storage import people, person_roles
+from bot.database.database import Database, Execute, StatementError, StorageError
 
 
 @pytest.fixture
@@ -162,63 +161,3 @@ async def test_a_locked_database_raises_a_temporary_error(store: Database, tmp_p
     holder.close()
     await store.run(lambda execute: put(execute, "after"))
     assert await kept(store) == ["after"]
-
-
-async def test_the_standing_of_people_is_read_once_in_a_transaction(store: Database) -> None:
-    """It is read anew after a write, an undone one too, and in the next transaction."""
-    await store.run(lambda execute: execute("CREATE TABLE people(channel TEXT, person TEXT, name TEXT)", {}))
-    await store.run(lambda execute: execute("CREATE TABLE person_roles(channel TEXT, subject TEXT, role TEXT)", {}))
-    await store.run(lambda execute: execute("CREATE TABLE rows_of(people TEXT)", {}))
-    assert isinstance(store._connection, aiosqlite.Connection)
-    sent: list[str] = []
-    await store._connection.set_trace_callback(sent.append)
-
-    def read(execute: Execute, person: str = "1") -> list[str]:
-        sql = "SELECT * FROM people WHERE channel=:channel AND person=:person"
-        return [row["name"] for row in execute(sql, {"channel": "c", "person": person})]
-
-    def insert(execute: Execute, name: str, person: str = "1") -> None:
-        execute("INSERT INTO people VALUES ('c', :person, :name)", {"person": person, "name": name})
-
-    def work(execute: Execute) -> list[list[str]]:
-        seen = [read(execute), read(execute)]
-        insert(execute, "Jane")
-        seen.append(read(execute))
-        execute("INSERT INTO rows_of(people) VALUES ('1 2')", {})  # a column of that name changes nobody's standing
-        seen += [read(execute), read(execute, "2")]
-        with contextlib.suppress(ValueError), savepoint(execute, "undone"):
-            insert(execute, "Bob")
-            seen.append(read(execute))
-            raise ValueError
-        return [*seen, read(execute), read(execute)]
-
-    assert await store.run(work) == [[], [], ["Jane"], ["Jane"], [], ["Jane", "Bob"], ["Jane"], ["Jane"]]
-    assert sum(each.startswith("SELECT * FROM people") for each in sent) == 5
-    with sqlite3.connect(store._path) as other:
-        other.execute("UPDATE people SET name='Joan'")
-    other.close()
-    assert await store.run(read) == ["Joan"]
-    failing, reading = partial(insert, name="Bob"), partial(read)
-
-    def fail(execute: Execute) -> None:
-        failing(execute)
-        assert read(execute) == ["Joan", "Bob"]
-        raise ValueError
-
-    with pytest.raises(ValueError):
-        await store.run(fail)
-    outcomes = await asyncio.gather(store.run(reading), store.run(fail), store.run(reading), return_exceptions=True)
-    assert (outcomes[0], outcomes[2]) == (["Joan"], ["Joan"])
-
-
-def test_the_statements_about_standing_are_those_that_are_read_once() -> None:
-    """The tables that `AccessPolicy.standing_of` reads, in the words of their modules."""
-    sent: list[str] = []
-
-    def execute(sql: str, values: object = None) -> list[object]:
-        sent.append(sql)
-        return []
-
-    people.find_person(execute, "c", "1")
-    person_roles.find_roles(execute, "c", ["person:w/1"])
-    assert all(each.startswith(STANDING_READS) for each in sent)

@@ -19,22 +19,21 @@ from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
 from bot.database import audit
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import EntryKind, OutboxState
 from bot.main.features import FEATURES, gather_commands
 from bot.privacy import command as forgetting
 from bot.rights import deeds
 from bot.rights.deeds import DEEDS, Deed
-from bot.schedules import proposals
+from bot.service import schedule_words
 from bot.skills import decisions
-from bot.storage import api_keys, conversations, grants, inbox, outbox, people, person_roles, transcripts
+from bot.storage import api_access, calls, conversations, inbox, outbox, people, transcripts
 from bot.storage.transcripts import TranscriptEntry
 from bot.team import pairing
 from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import command_runner, command_service, open_inbox
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 ROOT = Path(__file__).parents[3]
 GROUP = Thread("telegram", "1", "-5")
@@ -117,7 +116,7 @@ class Team:
 @pytest.fixture
 async def team(tmp_path: Path) -> AsyncIterator[Team]:
     """A team with a stranger who waits, a person who was let in and put out again, and a grant of the boss."""
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
 
         def fill(execute: Execute) -> None:
@@ -128,9 +127,9 @@ async def team(tmp_path: Path) -> AsyncIterator[Team]:
                 people.store_code(execute, direct, code, 9e9)
             people.accept_code(execute, "BOBSCODE", 2.0, operator=True)
             people.revoke_pairing(execute, "telegram", BOB.id)
-            grants.store_grant(execute, grants.EVERYWHERE, Grant("bash", "ls"), GROUP, BOSS, 1.0)
+            calls.store_grant(execute, calls.EVERYWHERE, Grant("bash", "ls"), GROUP, BOSS, 1.0)
             here = conversations.current_conversation(execute, GROUP, 1.0)
-            grants.store_grant(execute, here, Grant("bash", "pwd"), GROUP, ADA, 1.0)
+            calls.store_grant(execute, here, Grant("bash", "pwd"), GROUP, ADA, 1.0)
 
         await store.run(fill)
         yield Team(store)
@@ -193,7 +192,7 @@ async def test_a_press_beyond_the_chat_needs_the_right_in_the_workspace(team: Te
     assert await team.state() != before
 
 
-@pytest.mark.parametrize("decision", [proposals.PREFIX, forgetting.PREFIX])
+@pytest.mark.parametrize("decision", [schedule_words.PREFIX, forgetting.PREFIX])
 def test_presses_that_concern_one_person_name_them(decision: str) -> None:
     assert any(f"button {decision}" in deed.uses and not deed.is_beyond_chat for deed in DEEDS)
 
@@ -246,14 +245,14 @@ async def test_a_role_is_given_to_known_people_and_possible_ids(team: Team, word
     entry = TranscriptEntry("1", EntryKind.MESSAGE, "hi", 1.0, "77", "Evelyn Stone")
     await team.store.run(lambda execute: transcripts.add_entries(execute, here, 1, [entry]))
     assert answer in await team.send(BOSS, f"access {words}")
-    rows = await team.store.run(person_roles.list_roles)
+    rows = await team.store.run(people.list_roles)
     assert len(rows) == ("from now on" in answer or "**" in answer)
 
 
 async def test_a_direct_chat_gets_no_role_of_its_own(team: Team) -> None:
     said = await team.send(BOSS, "access grant viewer here", private=True)
     assert said.startswith("This chat has only you in it.")
-    assert await team.store.run(person_roles.list_roles) == []
+    assert await team.store.run(people.list_roles) == []
 
 
 # ------------------------------------------------------------ the table is complete
@@ -318,9 +317,9 @@ LATER = {"forget"}  # its job writes the row: tests/e2e/test_privacy.py
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_every_change_of_the_command_line_has_its_row(team: Team, tmp_path: Path, operation: str) -> None:
     def fill(execute: Execute) -> None:
-        subject = person_roles.person_subject("1", BOSS.id)
-        person_roles.store_role(execute, GROUP, subject, "owner", name="", by=BOSS, now=1.0)
-        api_keys.add_key(execute, api_keys.ApiKeyRow("0", "old", "telegram", EVE.id, "read", 1.0, None, None))
+        subject = people.person_subject("1", BOSS.id)
+        people.store_role(execute, GROUP, subject, "owner", name="", by=BOSS, now=1.0)
+        api_access.add_key(execute, api_access.ApiKeyRow("0", "old", "telegram", EVE.id, "read", 1.0, None, None))
         for number in (1, 2):
             outbox.enqueue_notice(execute, GROUP, "lost", key=f"lost{number}", now=1.0)
         execute("UPDATE outbox SET state=:dead WHERE key LIKE 'lost%'", {"dead": OutboxState.DEAD})

@@ -12,15 +12,14 @@ from agent.messages import Author, Message, Origin, Thread
 from bot.config.schema import AccessConfig
 from bot.database import audit
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import ScheduleState
-from bot.storage import outbox, people, person_roles
+from bot.storage import outbox, people
 from bot.storage.jobs import BackgroundJob
-from bot.team.departures import CONFIRM_SECONDS, DepartureJobs
+from bot.team.offboarding import CONFIRM_SECONDS, DepartureJobs
 from channels.base import AccountChecker
 from tests.fakes.slack import JANE, OPS, TEAM
 from tests.support.current_config import current_of
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.support.rigs.registry import ready
 from tests.support.rigs.slack import SlackRig
 from tests.support.schedule_rows import add_schedule, find
@@ -45,8 +44,8 @@ class Office:
     def prepare(self, execute: Execute) -> None:
         for owner in (JANE, GONE):
             add_schedule(execute, self.now, channel="slack", owner=owner, thread=str(HERE), private=0)
-        subject = person_roles.person_subject(TEAM, GONE)
-        person_roles.store_role(execute, HERE, subject, "operator", name="", by=Author(BOSS, ""), now=self.now)
+        subject = people.person_subject(TEAM, GONE)
+        people.store_role(execute, HERE, subject, "operator", name="", by=Author(BOSS, ""), now=self.now)
         chat = Thread("slack", TEAM, f"D{BOSS}")
         hello = Message(chat, "k", "1", Author(BOSS, "Boss"), "hello", 0.0, private=True, origin=Origin.PERSON)
         people.store_address(execute, hello)
@@ -63,7 +62,7 @@ class Office:
 
 @pytest.fixture
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with SlackRig.start(tmp_path) as rig, rehearsed_database(tmp_path / "fawn.db") as store:
         await ready(rig)
         rig.server.person(GONE)
@@ -83,7 +82,7 @@ async def test_an_account_deactivated_on_two_days_is_offboarded_and_the_operator
     assert await office.states() == KEPT, "the second answer was of the same day"
     await office.check()
     assert await office.states() == ENDED
-    assert not await office.store.run(person_roles.list_roles)
+    assert not await office.store.run(people.list_roles)
     rows = await office.store.run(lambda execute: execute("SELECT thread, payload FROM outbox", {}))
     assert [row["thread"] for row in rows] == [f"slack/{TEAM}/D{BOSS}/"]
     for words in (

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import socket
 import sqlite3
 import stat
@@ -22,7 +23,7 @@ from agent.permissions.rules import RuleText
 from agent.setting import Secret
 from agent.settings.models import ModelSettings
 from agent.settings.sections import PermissionConfig, PromptConfig
-from bot.admin.doctor import render_finding, run_checks
+from bot.admin.doctor import check_model, render_finding, run_checks
 from bot.admin.network_checks import check_clock_skew, check_network
 from bot.base.findings import Finding
 from bot.base.model_discovery import name_models
@@ -33,16 +34,16 @@ from bot.config.team import ApprovalRule, RoleConfig, TeamConfig
 from bot.database.data_lock import DataLock
 from bot.database.migrate import prepare_databases
 from bot.main.features import gather_checks
-from bot.status.local_checks import check_machine, check_secret_files
+from bot.status.local_checks import MIN_DESCRIPTORS, check_descriptors, check_machine, check_secret_files
 from channels import telegram
 from sandbox.network.preview import PreviewSettings
 from sandbox.rules import NetworkRules
-from tests.fakes.model import FakeModel
+from tests.fakes.model import Answer, FakeModel
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.support.engines import bubblewrap_problem
 from tests.support.forked_services import program, run_forked
 
-KEY = "sk-for-tests-0123456789abcdef"
+KEY = "sk-for-tests-0123456789abcdef0123"
 FILES_ONLY = SandboxConfig(provider="none")
 
 
@@ -404,7 +405,7 @@ async def test_a_name_without_an_address_and_a_dead_proxy_are_named(tmp_path: Pa
 async def test_secrets_that_everybody_can_read_are_named_and_closed(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("config_version: 1\nmodels: [{name: main, model: m, api_key: $THE_KEY}]\n")
     (tmp_path / "config.local.yaml").write_text("audit: {key: $file:audit.key}\n")
-    for name, text in ((".env", f"THE_KEY={KEY}\n"), ("audit.key", "a-secret-of-the-audit")):
+    for name, text in ((".env", f"THE_KEY={KEY}\n"), ("audit.key", "a-secret-of-the-audit-with-32-chars")):
         (tmp_path / name).write_text(text)
     for file in tmp_path.iterdir():
         file.chmod(0o644)
@@ -454,3 +455,25 @@ async def test_the_command_prints_json_mends_and_ends_with_a_code(tmp_path: Path
     assert [each["done"] for each in found if "done" in each] == [f"done: chmod 600 {tmp_path / '.env'}"]
     assert {each["state"] for each in found} <= {"ok", "note"}
     assert stat.S_IMODE((tmp_path / ".env").stat().st_mode) == 0o600
+
+
+async def test_a_server_that_is_slow_is_no_fault_and_one_that_refuses_tools_is(tmp_path: Path) -> None:
+    async with FakeModel(api_key=KEY) as server:
+        entry = model(f"{server.base_url}/v1")
+        config = Config(tmp_path, (entry,), sandbox=FILES_ONLY)
+        server.script = lambda body: Answer("ready", delay=60)
+        slow = await check_model(config, entry, 0.5)
+        server.script = lambda body: Answer("ready or not", pace=20)
+        slower = await check_model(config, entry, 3)
+        server.script = lambda body: Answer(status=400) if body.get("tools") else Answer("ready")
+        refused = await check_model(config, entry)
+    assert (slow.state, "is reached" in slow.text) == ("note", True)
+    assert (slower.state, "ready" in slower.text) == ("ok", True)
+    assert (refused.state, "400" in refused.text) == ("fault", True)
+
+
+@pytest.mark.parametrize(("most", "told"), [(1024, True), (MIN_DESCRIPTORS, False), (resource.RLIM_INFINITY, False)])
+def test_a_process_that_may_open_few_files_is_named(most: int, told: bool) -> None:
+    assert [("1024" in each.text, "LimitNOFILE=4096" in each.fix) for each in check_descriptors(most)] == [
+        (True, True)
+    ] * told

@@ -12,18 +12,16 @@ import pytest
 import yaml
 
 from agent.blocks import Final
-from bot.config.drill import DrillConfig, Often
 from bot.config.loader import ConfigError, load_config
+from bot.config.operations import DrillConfig, Often
 from bot.config.schema import Config
 from bot.database import audit
-from bot.database.migrate import migrate_database
-from bot.drill.order import DrillOrder
 from bot.drill.report import DrillReport, render_lines, render_table, row_of
-from bot.drill.scratch import OF_THE_DRILL, write_scratch
-from bot.drill.times import DRILL_JOB, DrillJobs, next_drill
+from bot.drill.service import OF_THE_DRILL, write_scratch
+from bot.drill.times import DRILL_JOB, DrillJobs, DrillOrder, next_drill
 from bot.rights.current import Current
 from bot.storage.jobs import BackgroundJob
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 ONCE, TWICE, MARKED, MARKED_ALONE, NEVER = (1, 0), (2, 0), (1, 1), (0, 1), (0, 0)
 
@@ -126,7 +124,7 @@ def test_the_scratch_configuration_has_the_rules_of_the_operator_and_none_of_the
 async def test_a_drill_that_cannot_begin_is_said_in_the_chat_and_the_audit(tmp_path: Path) -> None:
     config = Config(drill=DrillConfig("weekly", "telegram:1/42"), file=tmp_path / "nowhere.yaml")
     jobs = DrillJobs(Current(config), DrillOrder(kills=1))
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     job = BackgroundJob("drill.run:weekly", DRILL_JOB, 0.0, b'{"schedule": "weekly"}', 1, "", "")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         effect = await jobs.run(job)

@@ -13,14 +13,12 @@ import pytest
 from agent.messages import Thread
 from bot.database import audit
 from bot.database.audit import AuditKind
-from bot.database.migrate import migrate_database
-from bot.service.egress_records import MAX_DESTINATIONS, EgressRecords
+from bot.service.audit_upkeep import MAX_DESTINATIONS, EgressRecords
 from bot.storage import conversations
 from sandbox.network.service import EgressService
-from sandbox.requests import EgressRequest
-from sandbox.rules import NetworkRules
+from sandbox.rules import EgressRequest, NetworkRules
 from tests.support.outside_world import HOST, Names, Outside, hosts
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.unit.sandbox.test_egress import ask
 
 PLACE = Thread("telegram", "1", "42")
@@ -34,7 +32,7 @@ def tmp_path() -> Iterator[Path]:
 
 
 async def test_where_a_sandbox_connects_and_is_refused_is_in_the_audit(tmp_path: Path) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store, Outside(tmp_path) as outside:
         records = EgressRecords(store)
         key = await store.run(lambda execute: conversations.begin_conversation(execute, PLACE, 1.0))
@@ -64,7 +62,7 @@ async def test_where_a_sandbox_connects_and_is_refused_is_in_the_audit(tmp_path:
 
 
 async def test_many_destinations_are_bounded(tmp_path: Path) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         records = EgressRecords(store)
         for number in range(MAX_DESTINATIONS + 20):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dotenv import dotenv_values
 
-from bot.admin.env_file import set_variables
+from bot.admin.first_files import set_variables
 
 BEFORE = "# a comment\nOPENAI_API_KEY=sk-1 # mine\nexport TOKEN = old\nOTHER='a b'\n TOKEN=older"
 

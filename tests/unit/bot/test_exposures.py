@@ -11,13 +11,13 @@ import pytest
 
 from agent.exposure import Exposure
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
 from bot.journey.exposure import inherit_exposure, make_row, open_exposure
 from bot.storage import exposures, forgetting
 from bot.storage.blanked import StillCounted
 from bot.storage.exposures import ExposureRow, store_exposure
 from bot.storage.forgetting import PersonKey
 from tests.support.current_config import current_of
+from tests.support.rehearsed_database import make_empty_database
 from tests.support.turn_context import say
 
 SECRET = {"query": "who is Marlow"}
@@ -25,7 +25,7 @@ SECRET = {"query": "who is Marlow"}
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db") as opened:
         yield opened
 

@@ -29,12 +29,10 @@ from agent.blocks import (
 )
 from agent.messages import Thread
 from bot.database.database import Database
-from bot.database.postgres_letters import MAX_PART_BYTES, IncomingLetters, OutgoingLetters
-from bot.fleet.feed_letters import WANTING, dump_content, dump_view, load_content, load_view
-from bot.fleet.feed_mirrors import FeedMirrors, Mirror
-from bot.fleet.feed_teller import FeedTeller
-from bot.journey.fed_run import FedRun, KeptJob, KeptRun
-from bot.journey.feed import MOVED, RING_BLOCKS, SUSPENDED, Ended, RunFeed
+from bot.database.postgres_wake_ups import MAX_PART_BYTES, IncomingLetters, OutgoingLetters
+from bot.fleet.feed_teller import WANTING, FeedTeller, dump_content, dump_view, load_content, load_view
+from bot.fleet.runs_in_sight import FeedMirrors, Mirror
+from bot.journey.feed import MOVED, RING_BLOCKS, SUSPENDED, Ended, FedRun, KeptJob, KeptRun, RunFeed
 from tests.fakes.server import until
 from tests.support.current_config import current_of
 

@@ -20,7 +20,6 @@ from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
 from bot.database.audit import AuditKind
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import QuestionState
 from bot.journey import questions as answers
 from bot.main.features import gather_personal, gather_waits
@@ -30,13 +29,14 @@ from bot.rights.approvals import may_answer
 from bot.rights.work_rights import drop_unpermitted
 from bot.storage import hand_overs, held_pings, inbox, offboarding, own_data, people, questions
 from bot.storage.forgetting import PersonKey, Traces
+from bot.storage.hand_overs import HandOverRow
 from bot.storage.held_pings import HeldPing
 from bot.storage.jobs import BackgroundJob
 from bot.waiting.until import describe_until, parse_until
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import command_runner, command_service, open_inbox
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.unit.bot.test_waiting import BOB, EVE, FREE, GROUP, JANE, OWN, PERSONAL, ROUTED, SHOW, ask_jane
 
 BOSS = Author("11", "Boss")
@@ -96,7 +96,7 @@ class Office:
 @pytest.fixture
 async def office(tmp_path: Path) -> AsyncIterator[Office]:
     """An office in which everybody has a direct chat with the bot."""
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
 
         def meet(execute: Execute) -> None:
@@ -108,9 +108,8 @@ async def office(tmp_path: Path) -> AsyncIterator[Office]:
 
 
 def give(execute: Execute, *, deputy: Author = BOB, subject: str = "", since: float = 0.0, until: float = 9e9) -> int:
-    values = {"channel": "telegram", "giver": JANE.id, "giver_name": "Jane", "deputy": deputy.id, "number": 0}
-    values |= {"deputy_name": deputy.name, "subject": subject, "since": since, "until": until, "ended": None}
-    return hand_overs.add_hand_over(execute, values)
+    row = HandOverRow(0, "telegram", JANE.id, "Jane", deputy.id, deputy.name, subject, 0, since, until, None)
+    return hand_overs.add_hand_over(execute, row).id
 
 
 # ------------------------------------------------------------ until when
@@ -185,20 +184,20 @@ async def test_a_deputy_allows_nothing_for_the_future(office: Office) -> None:
         await office.send(BOB, word, Kind.CLICK, f"waiting:{number}")
         for text in (word, f"1: {word}", f"0: {word}"):
             found = await office.store.run(partial(_bind_text, access=office.policy, text=text))
-            assert not found.answers, text
+            assert not isinstance(found, answers.Answered), text
     assert await office.state() == (QuestionState.OPEN, "", "")
     assert await office.read("SELECT * FROM permission_grants") == []
     await office.send(BOB, f"waiting {number} approve")
     assert await office.state() == (QuestionState.ANSWERED, "Approve", BOB.id)
 
 
-def _bind_text(execute: Execute, access: AccessPolicy, text: str) -> answers.Bound:
+def _bind_text(execute: Execute, access: AccessPolicy, text: str) -> answers.Binding:
     """Bind what Bob writes as a reply to the question itself."""
     [row] = execute("SELECT conversation FROM questions", {})
     said = replace(SHOW, key=f"t{text}", thread=GROUP, author=BOB, kind=Kind.CHAT, text=text, private=False)
     rows = questions.unresolved_questions(execute, row["conversation"])
     rights = answers._rights(execute, access, time.time())
-    return answers.bind(rows, [said], {said.key: OWN.id}, rights)
+    return answers.bind(rows, [said], {said.key: OWN.id}, rights)[said.key]
 
 
 async def test_what_others_decide_is_not_given_by_the_one_who_may_not(office: Office) -> None:
@@ -211,9 +210,8 @@ async def test_what_others_decide_is_not_given_by_the_one_who_may_not(office: Of
 async def test_a_hand_over_is_not_handed_on(office: Office) -> None:
     await office.store.run(lambda execute: ask_jane(execute, OWN))
     await office.store.run(give)
-    on = {"giver": BOB.id, "giver_name": "Bob", "deputy": BOSS.id, "deputy_name": "Boss", "channel": "telegram"}
-    more = {"subject": "", "number": 0, "since": 0.0, "until": 9e9, "ended": None}
-    await office.store.run(lambda execute: hand_overs.add_hand_over(execute, on | more))
+    on = HandOverRow(0, "telegram", BOB.id, "Bob", BOSS.id, "Boss", "", 0, 0.0, 9e9, None)
+    await office.store.run(lambda execute: hand_overs.add_hand_over(execute, on))
     assert not await office.waits_for(BOSS)
 
 
@@ -317,6 +315,14 @@ async def test_it_is_handed_over_by_buttons_and_taken_back(office: Office) -> No
     assert (told[0], ended[1]) == (BOB.id, "Bob does not stand in for you any more.")
     assert not await office.waits_for(BOB)
     assert not await office.send(JANE, "Take back", Kind.CLICK, f"handover:end-{id}"), "it has ended"
+
+
+async def test_one_of_several_is_taken_back_by_its_number(office: Office) -> None:
+    ids = [await office.store.run(partial(give, deputy=deputy)) for deputy in (BOB, BOSS)]
+    [asked] = await office.send(JANE, "waiting take back")
+    assert all(f"- **{id}**: Until " in asked[1] for id in ids)
+    await office.send(JANE, f"waiting take back {ids[1]}")
+    assert await office.read("SELECT deputy FROM hand_overs WHERE ended IS NULL") == [(BOB.id,)]
 
 
 async def test_a_press_of_others_in_a_group_hands_over_nothing(office: Office) -> None:

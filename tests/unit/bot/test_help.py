@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from agent.blocks import command_hint
-from bot.commands.help import GROUPS, describe_commands
+from bot.commands.core import GROUPS, describe_commands
 from bot.main.features import gather_commands
 from channels.base import CommandInfo
 from tests.support.current_config import current_of

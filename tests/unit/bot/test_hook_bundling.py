@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.hooks.bundling import WINDOW_SECONDS, Bundle, WaitingDelivery, bundle_due
+from bot.hooks.grouping import WINDOW_SECONDS, Bundle, WaitingDelivery, bundle_due
 
 NOW = 1_000_000.0
 

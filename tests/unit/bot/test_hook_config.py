@@ -23,7 +23,7 @@ def load(tmp_path: Path, hooks: object, **more: object) -> Config:
         **more,
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(sections))
-    return load_config(tmp_path / "config.yaml", {"ALERTS_SECRET": "hook-token"})
+    return load_config(tmp_path / "config.yaml", {"ALERTS_SECRET": "the-token-of-the-hook"})
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def test_a_hook_names_its_chat_its_person_and_its_secret(tmp_path: Path, to: str
     config = load(tmp_path, {"alerts": {**GOOD, "to": to}})
     hook = config.hooks["alerts"]
     assert (hook.target, hook.person, hook.signature) == (thread, "42", "bearer")
-    assert "hook-token" not in repr(config)
-    assert "hook-token" in secret_texts(config)
+    assert "the-token-of-the-hook" not in repr(config)
+    assert "the-token-of-the-hook" in secret_texts(config)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,8 @@ def test_a_hook_names_its_chat_its_person_and_its_secret(tmp_path: Path, to: str
         ({"to": "ops"}, "hooks.alerts.to", "is not the address of a chat"),
         ({"as": "stranger"}, "hooks.alerts.as", "names no person and no role"),
         ({"as": "viewer"}, "hooks.alerts.as", "may not have the agent work"),
-        ({"as": "@"}, "hooks.alerts.as", "write `@ID`"),
+        ({"as": "@"}, "hooks.alerts.as", "write CHANNEL/ID"),
+        ({"secret": "abc"}, "hooks.alerts.secret", "is shorter than 16 characters"),
         ({"secret": "$MISSING"}, "hooks.alerts.secret", "MISSING"),
         ({"secret": ""}, "hooks.alerts.secret", "is empty"),
         ({"signature": "hmac"}, "hooks.alerts.signature", "standard"),

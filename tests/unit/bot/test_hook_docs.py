@@ -15,16 +15,15 @@ from bot.commands.feature import Door
 from bot.config.http import HttpConfig
 from bot.config.loader import load_config
 from bot.config.schema import Config
-from bot.database.migrate import migrate_database
 from bot.hooks.endpoint import HookEndpoint
 from bot.http.listener import listening
 from bot.rights.current import Current
 from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import headers_of
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 PAGE = (Path(__file__).parents[3] / "docs" / "hooks.md").read_text("utf-8")
-SECRET = "the-secret"
+SECRET = "the-secret-of-the-hook"
 
 
 def blocks(language: str) -> list[str]:
@@ -44,7 +43,7 @@ def load(folder: Path) -> Config:
 
 async def test_each_example_takes_what_its_sender_posts(tmp_path: Path) -> None:
     config = load(tmp_path)
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         door = Door(store, Current(config), *[None] * 8)  # type: ignore[arg-type]  # the route needs no more
         async with (

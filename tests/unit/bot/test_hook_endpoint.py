@@ -19,16 +19,16 @@ from bot.config.hooks import MAX_BODY_BYTES, HookConfig, Signature
 from bot.config.http import HttpConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.hooks.endpoint import HookEndpoint
 from bot.hooks.posting import HookPoster
 from bot.http.listener import listening
+from bot.http.route import MAX_UNSIGNED_BYTES
 from bot.rights.access import AccessPolicy
 from bot.rights.current import Current
 from bot.storage import inbox, people
 from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import Payload, headers_of
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 TOKEN = "the-token-of-the-hook"
 SIGNATURES: Mapping[str, Signature] = {
@@ -44,15 +44,26 @@ HOOKS = {
     name: HookConfig("slack:T1/C1", "@U7", Secret(TOKEN), signature, gather_seconds=0)
     for name, signature in SIGNATURES.items()
 }
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 OPEN = AccessPolicy({"slack": AccessConfig(open=True)})
 CLOSED = AccessPolicy({"slack": AccessConfig(operators=("U1",))})
+
+
+async def stranger(address: str, hook: str, size: int, begun: bytes) -> Stream:
+    """Return a connection that says a body of this size comes, and sends how it begins."""
+    host, port = address.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST /hooks/{hook} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {size}\r\n\r\n"
+    writer.write(head.encode() + begun)
+    await writer.drain()
+    return reader, writer
 
 
 class Bench:
     """The endpoint, its database, and a client."""
 
-    def __init__(self, store: Database, client: ClientSession) -> None:
-        self.store, self.client = store, client
+    def __init__(self, store: Database, client: ClientSession, address: str) -> None:
+        self.store, self.client, self.address = store, client, address
 
     async def post(
         self, name: str, payload: Payload, *, headers: Mapping[str, str] | None = None, raw: bytes | None = None
@@ -92,7 +103,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         config = Config(hooks=HOOKS, channels=(ChannelConfig("slack", None, AccessConfig(open=True)),))
         door = Door(store, Current(config), *[None] * 8)  # type: ignore[arg-type]  # the route needs no more
@@ -101,7 +112,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
             listening(listen, HookEndpoint(door).routes()) as address,
             ClientSession(base_url=address, connector=TCPConnector(force_close=True)) as client,
         ):
-            yield Bench(store, client)
+            yield Bench(store, client, address)
 
 
 @pytest.mark.parametrize("name", hook_payloads.ALL)
@@ -146,6 +157,29 @@ async def test_a_ping_and_a_kind_that_nobody_wants_are_acknowledged(bench: Bench
     status, answer = await bench.post("github", payload)
     assert (status, answer["state"]) == (200, "ignored")
     assert await bench.rows("SELECT 1 FROM hook_deliveries") == []
+
+
+async def test_bodies_of_strangers_take_a_bounded_place_and_keep_no_sender_out(bench: Bench) -> None:
+    begun = b"x" * 950_000
+    strangers = [await stranger(bench.address, "github", MAX_BODY_BYTES, begun) for _each in range(40)]
+    hears = [asyncio.create_task(reader.readline()) for reader, _writer in strangers]
+    assert (await bench.post("github", hook_payloads.github()))[0] == 202
+    refused = 40 - MAX_UNSIGNED_BYTES // len(begun)
+    while sum(each.done() for each in hears) < refused:
+        await asyncio.wait([each for each in hears if not each.done()], return_when=asyncio.FIRST_COMPLETED)
+    assert {each.result().split()[1] for each in hears if each.done()} == {b"503"}
+    for each, (_reader, writer) in zip(hears, strangers, strict=True):
+        each.cancel()
+        writer.close()
+
+
+async def test_a_delivery_of_unknown_shape_is_posted_as_it_came(bench: Bench) -> None:
+    body = {"msg": "disk full"}
+    status, answer = await bench.post("script", ({}, body))
+    assert (status, answer["state"]) == (202, "stored")
+    await bench.look("script", await bench.latest())
+    [message] = await bench.messages()
+    assert "disk full" in message.quotes[0].text
 
 
 @pytest.mark.parametrize(
@@ -341,6 +375,16 @@ async def test_what_nobody_may_work_on_is_posted_as_it_is(
     assert "🔴 **critical** HighLatency" in notice
     assert "[Runbook](https://runbooks.example/latency)" in notice
     assert words in notice
+
+
+async def test_what_is_only_posted_has_its_text_and_what_the_agent_sums_up_has_not(bench: Bench) -> None:
+    for number, prompt in enumerate(("", "Look into it.")):
+        report = {"title": "Backup failed", "text": "No space left on *db1*", "group": f"{number}"}
+        await bench.post("script", ({}, report))
+        await bench.look("script", await bench.latest() + 1, OPEN, prompt=prompt)
+    posted, *_worked_on = await bench.notices()
+    assert posted.endswith("Backup failed\n> No space left on db1")
+    assert not any("No space left" in each for each in _worked_on)
 
 
 async def test_what_was_damaged_does_not_hold_up_the_rest(bench: Bench) -> None:

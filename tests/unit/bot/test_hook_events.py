@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from agent.setting import Secret
 from bot.config.hooks import HookConfig
-from bot.hooks.events import BadBody, HookEvent, read_event
-from bot.hooks.fields import MAX_FIELD_CHARS, link_at
-from bot.hooks.senders import MAX_ITEMS
+from bot.hooks.events import MAX_BODY_CHARS, MAX_TITLE_CHARS, BadBody, HookEvent, read_event
+from bot.hooks.senders import MAX_FIELD_CHARS, MAX_ITEMS, link_at
 from tests.fakes import hook_payloads
 from tests.fakes.hook_payloads import Payload
 
@@ -261,7 +260,27 @@ def test_a_ping_asks_for_nothing() -> None:
     assert read(({"x-github-event": "ping"}, {"zen": "Keep it logically awesome."})).ignored
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b"\xff", b'{"a":' * 5000, b"[" * 1_000_000])
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({}, {"msg": "disk full"}),
+        ({}, {"alert": {"title": "disk full", "rows": ["x" * 300] * 100}}),
+        ({"sentry-hook-resource": "new_kind"}, {"data": {"what": "disk full"}}),
+    ],
+)
+def test_a_body_of_unknown_shape_is_read_as_it_came_within_bounds(
+    headers: dict[str, str], body: dict[str, Any]
+) -> None:
+    event = read((headers, body))
+    assert not event.ignored
+    [item] = event.items
+    assert "disk full" in item.title
+    assert "disk full" in item.text
+    assert len(item.title) <= MAX_TITLE_CHARS
+    assert len(item.text) <= MAX_BODY_CHARS
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"{", b"null", b"\xff", b'{"a":' * 5000, b"[" * 1_000_000])
 def test_a_body_that_cannot_be_read_is_refused(body: bytes) -> None:
     with pytest.raises(BadBody):
         read_event(HOOK, {"content-type": "application/json"}, body)

@@ -8,14 +8,14 @@ import hmac
 import pytest
 
 from agent.setting import Secret
-from bot.base.hook_signatures import (
+from bot.base.signatures import (
     GRAFANA_TOLERANCE_SECONDS,
     REPEAT_SECONDS,
     TOLERANCE_SECONDS,
     BadSignature,
     check_signature,
+    sign_webhook,
 )
-from bot.base.webhook_signature import sign_webhook
 from bot.config.hooks import HookConfig, Signature
 
 NOW = 1_800_000_000.0

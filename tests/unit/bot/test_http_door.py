@@ -25,16 +25,15 @@ from bot.config.http import DemoHttpConfig, HttpConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.team import MEMBER_RIGHTS, OPERATOR_RIGHTS, Right, RoleAssignment
 from bot.database.database import Database, Execute, StorageError
-from bot.database.migrate import migrate_database
 from bot.http.listener import listening
 from bot.http.route import HttpProblem, Route, json_response, read_body, read_json
 from bot.http.visitors import may_connect, refuse_unencrypted
 from bot.main.features import FEATURES
 from bot.rights.current import Current
 from bot.rights.deeds import SEE_SERVICE
-from bot.storage.api_keys import OPERATE, READ, THREADS
+from bot.storage.api_access import OPERATE, READ, THREADS
 from channels.base import NotStored
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 CHAT = "https://chat.example"  # whose pages may call
 LARGE = 32 << 20  # more than all buffers of a connection hold
@@ -235,6 +234,24 @@ async def test_a_bad_body_is_refused_before_the_handler_has_it(
     assert handlers.taken == [1]
 
 
+@pytest.mark.parametrize(
+    ("length", "encoding", "closes"), [(2, "gzip", True), (10 << 20, "identity", True), (2, "identity", False)]
+)
+async def test_a_connection_whose_body_is_not_read_says_that_it_closes(
+    handlers: Handlers, length: int, encoding: str, closes: bool
+) -> None:
+    head = f"Content-Length: {length}\r\nContent-Type: text/plain\r\nContent-Encoding: {encoding}\r\n"
+    async with served(handlers) as client:
+        base = client._base_url
+        assert base
+        reader, writer = await asyncio.open_connection(base.host, base.port)
+        writer.write(f"POST /raw HTTP/1.1\r\nHost: localhost\r\n{head}\r\n{{}}".encode())
+        async with asyncio.timeout(60):
+            answer = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+    assert (b"connection: close" in answer.lower()) is closes
+
+
 async def test_a_body_in_pieces_is_bounded_too(handlers: Handlers) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(2000):
@@ -396,7 +413,7 @@ async def answered(client: ClientSession, *authorization: str) -> tuple[int, str
 
 @pytest.fixture
 async def callers(tmp_path: Path) -> AsyncIterator[Callers]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         yield Callers(store)
 

@@ -17,24 +17,23 @@ from bot.config.loader import load_config
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.database import audit
 from bot.database.database import Database, Execute, Row
-from bot.database.migrate import migrate_database
 from bot.database.rows import insert_row
-from bot.database.states import PairingState
+from bot.database.states import InboxState, PairingState
+from bot.journey.ignored import NO_ACCESS_HERE
 from bot.journey.inbox import Inbox
 from bot.rights.claimed_run import ClaimedRun
-from bot.rights.strangers import NO_ACCESS_HERE
 from bot.storage import conversations
 from bot.storage import inbox as stored_inbox
 from bot.storage import people as stored_people
-from bot.storage.feedback import FeedbackCounts, count_feedback
+from bot.storage.channels import OVERLAP_SECONDS, StoredCatchUp
+from bot.storage.outcomes import FeedbackCounts, count_feedback
 from bot.storage.sent_messages import StoredSentMessages
-from bot.storage.watermarks import OVERLAP_SECONDS, StoredCatchUp
 from channels.base import Gap, NotStored, Receipt
 from tests.fakes.server import until
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS, IdleTurns
 from tests.support.reception import open_inbox
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 THREAD = Thread("telegram", "1", "42")
 HELLO = Message(THREAD, "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True, origin=Origin.PERSON)
@@ -42,7 +41,7 @@ HELLO = Message(THREAD, "k1", "1", Author("42", "Jane"), "hello", 0.0, private=T
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
@@ -204,7 +203,7 @@ async def test_watermarks_survive_a_restart(store: Database) -> None:
 
 async def test_a_gap_stays_open_until_it_is_closed(tmp_path: Path) -> None:
     """A process ends during a catch-up while live events were stored meanwhile."""
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     now = time.time()
     chats = [Thread("telegram", "T1", name) for name in ("C1", "C2")]
 
@@ -476,3 +475,41 @@ async def test_an_invitation_is_accepted_of_who_may_talk_there(
     await store.run(lambda execute: execute(declined, {"state": PairingState.DECLINED}))
     if private and entered:
         assert await entrance.receive([invite]) == [Receipt.IGNORED]
+
+
+SPOKEN = replace(HELLO, thread=Thread("telegram", "1", "-100"), private=False)
+EDIT = replace(SPOKEN, kind=Kind.EDIT, key="k1:edit:1", target="k1", text="what is the plan?", time=1.0)
+UNHEARD = replace(SPOKEN, addressed=False, follow_up=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "edits", "answered"),
+    [
+        ([], [EDIT], ["what is the plan?"]),
+        ([UNHEARD], [EDIT], ["what is the plan?"]),
+        ([], [EDIT, EDIT, replace(EDIT, key="k1:edit:2", text="and why?")], ["and why?"]),
+        ([SPOKEN], [EDIT], ["what is the plan?"]),
+        ([], [replace(EDIT, addressed=False)], []),
+        ([], [replace(EDIT, private=True, thread=THREAD)], []),
+        ([], [replace(EDIT, kind=Kind.DELETE)], []),
+        ([], [replace(EDIT, author=Author("13", "Mallory"))], []),
+        ([replace(SPOKEN, author=Author("13", "Mallory"))], [EDIT], []),
+    ],
+    ids=["unseen", "ignored", "more edits", "asked before", "unnamed", "direct", "deleted", "stranger", "refused"],
+)
+async def test_a_mention_that_an_edit_adds_is_a_message_once(
+    store: Database, before: list[Message], edits: list[Message], answered: list[str]
+) -> None:
+    box = inbox(store, AccessConfig(allow=("42",)))
+    for event in (*before, *edits):
+        await box.receive([event])
+    await box.receive([replace(SPOKEN, text="read again in the history")] if answered else [])
+    rows = await store.run(lambda execute: execute("SELECT payload FROM inbox WHERE state=0 AND kind='chat'", {}))
+    assert [Message.load(row["payload"]).text for row in rows] == answered
+
+
+async def test_an_edit_with_a_mention_of_what_was_answered_begins_nothing(store: Database) -> None:
+    box = inbox(store)
+    await box.receive([SPOKEN])
+    await store.run(lambda execute: stored_inbox.set_state(execute, 1, InboxState.DONE))
+    assert await box.receive([EDIT]) == [Receipt.IGNORED]

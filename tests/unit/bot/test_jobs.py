@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from bot.base.jobs import MAX_ATTEMPTS, MAX_RUNNING_JOBS, Effect, JobWorker
+from bot.base.background import MAX_ATTEMPTS, MAX_RUNNING_JOBS, Effect, JobWorker
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.storage.jobs import INTERRUPTED, BackgroundJob, count_jobs, enqueue_job, release_stale_jobs
 from tests.fakes.server import until
 from tests.support.forked_services import PYTHON, ROOT, fork
-from tests.support.rehearsed_database import rehearsed_database, stored_rows
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database, stored_rows
 
 NOON = 1_800_000_000.0
 
@@ -67,7 +66,7 @@ class JobBench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[JobBench]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         yield JobBench(store)
 

@@ -71,8 +71,9 @@ class Process:
     """The channels of a process, and its leases."""
 
     def __init__(self, store: Database, channel: Channel) -> None:
-        self.supervisor = ChannelSupervisor({"wall": partial(connect, channel)}, console_ended, list, no_state)
-        self.leases = self.supervisor.leases = Leases(store, unsure_seconds=4.0)
+        self.leases = Leases(store, unsure_seconds=4.0)
+        connects = {"wall": partial(connect, channel)}
+        self.supervisor = ChannelSupervisor(connects, console_ended, list, no_state, self.leases)
         self._tasks = [
             asyncio.create_task(self.supervisor.serve(receive, NO_CATCH_UP)),
             asyncio.create_task(self.leases.serve()),

@@ -15,37 +15,27 @@ import pytest
 from agent.blocks import Ask, Final
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.accounts.command import CODE_SECONDS, MINE, NOT_MINE, PREFIX
-from bot.base.jobs import JobWorker
+from bot.base.background import JobWorker
+from bot.base.display_names import display_name
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.config.team import RoleAssignment
 from bot.database.audit import AuditKind
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import QuestionState, RunState
 from bot.main.features import gather_personal, gather_waits
 from bot.notifications.digests import DigestJobs
 from bot.rights.approvals import question_columns
 from bot.rights.current import Current
-from bot.storage import (
-    conversations,
-    departures,
-    held_pings,
-    inbox,
-    offboarding,
-    own_data,
-    people,
-    questions,
-    runs,
-)
+from bot.storage import conversations, held_pings, inbox, offboarding, own_data, people, questions, runs
 from bot.storage.forgetting import PersonKey, Traces
 from bot.storage.held_pings import HeldPing
 from bot.storage.jobs import BackgroundJob
-from bot.waiting.ending import HandOverEnds
+from bot.waiting.feature import HandOverEnds
 from bot.waiting.hand_over import ENDS_JOB
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import command_runner, command_service, open_inbox
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.unit.bot.test_waiting import FREE, OWN
 
 
@@ -191,7 +181,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         yield World(store)
 
@@ -205,7 +195,7 @@ async def test_two_accounts_are_linked_when_both_have_agreed_and_whoami_shows_it
     assert await world.audited("linked") == 1
     for one, other in ((JANE, JANE_S), (JANE_S, JANE)):
         [said] = await world.send(one, "whoami")
-        assert f"linked with {other.name} (`{other.id}`) on {other.channel.capitalize()}" in said.text
+        assert f"linked with {other.name} (`{other.id}`) on {display_name(other.channel)}" in said.text
         [public] = await world.send(one, "whoami", group=True)
         assert "linked" not in public.text
     await world.link(JANE_D, JANE_S)
@@ -499,7 +489,7 @@ async def test_unlink_ends_all_of_an_account_and_tells_the_others(world: World) 
 async def test_who_leaves_a_platform_or_is_forgotten_is_linked_no_more(world: World) -> None:
     await world.link(JANE, JANE_S)
     gone = PersonKey("slack", "U42")
-    assert gone in await world.store.run(departures.people_with_rights), "the platform is asked about linked accounts"
+    assert gone in await world.store.run(offboarding.people_with_rights), "the platform is asked about linked accounts"
     left = await world.store.run(lambda execute: offboarding.end_account(execute, gone, time.time()))
     assert left.links == 1
     assert not await world.linked()

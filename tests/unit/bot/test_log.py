@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,8 @@ from bot.base.log import Redactor, run_var, set_up_logging, thread_var
 from bot.config.schema import LogConfig
 from tests.support.growth import grows_in_proportion
 
+ROOT = Path(__file__).parents[3]
+LEVELS = ("debug", "info", "warning", "error", "exception", "critical")
 TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"
 
 
@@ -59,6 +63,47 @@ def test_extra_fields_are_in_the_line(
         assert orjson.loads(line).items() >= given.items()
     else:
         assert line.endswith('bot.somewhere: sandbox.evicted idle=3.5 sandbox="a b#1" why="url ***"')
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments", "fields"),
+    [
+        ("turn.%s seconds=%.2f calls=%d", ("done", 1.5, 3), {"event": "turn.done", "seconds": 1.5, "calls": 3}),
+        ("%s.%s", ("slack", "ready"), {"event": "slack.ready"}),
+        (
+            "lease.unsure reason=%s — no answer",
+            ("cut",),
+            {"event": "lease.unsure", "reason": "cut", "text": "no answer"},
+        ),
+        ("data_dir.closed — others could look", (), {"event": "data_dir.closed", "text": "others could look"}),
+        ("a.b what=handle n=%d", (2,), {"event": "a.b", "what": "handle", "n": 2}),
+        ("a library says %s", ("no",), {"event": "a library says no"}),
+    ],
+)
+def test_json_has_every_field_as_a_field(
+    logger: logging.Logger,
+    capsys: pytest.CaptureFixture[str],
+    message: str,
+    arguments: tuple[object, ...],
+    fields: dict[str, object],
+) -> None:
+    set_up_logging(LogConfig(format="json"))
+    logger.warning(message, *arguments)
+    line = orjson.loads(capsys.readouterr().err)
+    assert {name: value for name, value in line.items() if name not in ("time", "level", "from")} == fields
+
+
+def test_every_event_of_the_log_is_a_name_with_fields() -> None:
+    """`name=%s` each, and after a dash words for a reader: so that JSON has every field as a field."""
+    event = re.compile(r"[a-z0-9_.%]+(?: \w+=(?:%[-+0-9.]*[a-z]|[^\s%]+))*(?: — [^%]+)?")
+    wrong = []
+    for path in (path for folder in ("bot", "channels", "agent", "sandbox") for path in (ROOT / folder).rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in LEVELS:
+                said = call.args[0] if call.args and ast.unparse(call.func.value).endswith("log") else None
+                if said and not (isinstance(said, ast.Constant) and event.fullmatch(str(said.value))):
+                    wrong.append(f"{path}:{call.lineno}: {ast.unparse(said)}")
+    assert wrong == []
 
 
 async def test_each_task_has_its_own_thread_and_run(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:

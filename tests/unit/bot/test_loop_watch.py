@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bot.base.loop_watch import ASK_SECONDS, HELD_SECONDS, LoopWatch
+from bot.base.process import ASK_SECONDS, HELD_SECONDS, LoopWatch
 from tests.fakes.server import until
 
 
 @pytest.fixture
 def is_logged() -> Iterator[threading.Event]:
     """Return what is set once the hold is logged, or after a minute in vain."""
-    logged, watched = threading.Event(), logging.getLogger("bot.base.loop_watch")
+    logged, watched = threading.Event(), logging.getLogger("bot.base.process")
 
     def note(_record: logging.LogRecord) -> bool:
         logged.set()
@@ -52,7 +52,7 @@ async def test_a_held_loop_is_logged_with_what_holds_it(
     hold: Callable[[threading.Event], None], caplog: pytest.LogCaptureFixture, is_logged: threading.Event
 ) -> None:
     def lines() -> list[str]:
-        return [record.getMessage() for record in caplog.records if record.name == "bot.base.loop_watch"]
+        return [record.getMessage() for record in caplog.records if record.name == "bot.base.process"]
 
     with caplog.at_level(logging.WARNING), LoopWatch():
         asyncio.get_running_loop().call_soon(hold, is_logged)

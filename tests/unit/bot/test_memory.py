@@ -18,10 +18,9 @@ from agent.memory.visibility import Memory, MemoryKind, MemoryScope, Place, may_
 from agent.messages import Author, Message, Origin
 from agent.settings.models import ModelSettings
 from agent.turn.factory import build_agent
-from bot.base.jobs import JobWorker
+from bot.base.background import JobWorker
 from bot.config.schema import Config, MemoryConfig
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import RunState
 from bot.memory.facts import NewFact, store_fact
 from bot.memory.service import MEMORY_JOB, MemoryService
@@ -36,7 +35,7 @@ from tests.fakes.model import Answer, FakeModel
 from tests.fakes.model_script import text_of
 from tests.fakes.server import Json, until
 from tests.support.current_config import agent_settings
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.unit.agent.test_memory import BOB, DAY, GUEST, JANE, PLACES
 
 DIRECT, CHANNEL, OTHER = PLACES["Jane's direct chat"], PLACES["a channel"], PLACES["another channel"]
@@ -44,7 +43,7 @@ DIRECT, CHANNEL, OTHER = PLACES["Jane's direct chat"], PLACES["a channel"], PLAC
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 

@@ -27,7 +27,7 @@ from bot.rights.current import Current
 from bot.rights.reservations import Budgets
 from bot.storage import memory as stored
 from bot.storage.jobs import BackgroundJob
-from bot.storage.memory_vectors import nearest_memories
+from bot.storage.memory_search import nearest_memories
 from tests.support.web_server import WebSite, serve_site
 from tests.unit.agent.test_memory import BOB, JANE
 from tests.unit.bot.test_memory import CHANNEL, DIRECT, learn, store

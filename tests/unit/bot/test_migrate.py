@@ -18,6 +18,8 @@ from bot.database import migrate
 from tests.support.forked_services import python
 from tests.support.schema_file import render_schema
 
+EARLY = Path(__file__).with_name("schema-0025.sql")
+
 
 def schema(path: Path) -> dict[str, str]:
     connection = sqlite3.connect(path)
@@ -74,19 +76,41 @@ def test_an_older_database_is_backed_up_and_migrated(tmp_path: Path) -> None:
     assert migrate.schema_revision(path) == "9999"
 
 
-def test_the_schema_of_an_early_version_is_upgraded(tmp_path: Path) -> None:
+def early_database(path: Path) -> sqlite3.Connection:
+    """Make a database of the earliest version that is upgraded."""
+    connection = sqlite3.connect(path)
+    connection.executescript(EARLY.read_text("utf-8"))
+    return connection
+
+
+def test_the_data_of_an_early_version_is_upgraded(tmp_path: Path) -> None:
+    """Rows keep their numbers and words; what is new is worked out from them."""
     old, new = tmp_path / "old" / "fawn.db", tmp_path / "new.db"
     old.parent.mkdir()
-    with closing(sqlite3.connect(old)) as connection, connection:
-        connection.executescript(Path(__file__).with_name("schema-0025.sql").read_text())
+    with closing(early_database(old)) as connection, connection:
         connection.execute("INSERT INTO addresses VALUES ('telegram//7/', 'telegram//7/#2', 2)")
         connection.execute("INSERT INTO memory_index VALUES ('likes tea', '', '', 'p')")
-    migrate.migrate_database(old)
+        connection.execute(
+            "INSERT INTO outbox(id, key, kind, thread, payload, created) VALUES (7, 'k', 'say', 't', 'x', 0)"
+        )
+        connection.execute("DELETE FROM outbox")
+        connection.execute("INSERT INTO conversations(key, thread, created, used) VALUES ('c', 't', 0, 0)")
+        connection.execute(
+            "INSERT INTO usage(id, run, conversation, agent, model, kind, input, output, cached, reasoning, seconds,"
+            " at) VALUES (1, 1, 'c', 'lead', 'm', 'turn', 1, 1, 0, 0, 3, 10)"
+        )
+    backup = migrate.migrate_database(old)
+    assert backup is not None
+    assert migrate.schema_revision(backup) == "0025"
     migrate.migrate_database(new)
     assert schema(old) == schema(new)
     with closing(sqlite3.connect(old)) as connection:
         assert connection.execute("SELECT * FROM addresses").fetchall() == [("telegram//7/", "telegram//7/#2", 2)]
         assert connection.execute("SELECT text FROM memory_index WHERE memory_index MATCH 'tea'").fetchall()
+        assert connection.execute("SELECT seq FROM sqlite_sequence WHERE name='outbox'").fetchall() == [(7,)]
+        assert connection.execute("SELECT began FROM usage").fetchall() == [(7,)]
+        exposed = connection.execute("SELECT conversation, private, untrusted, files FROM exposures").fetchall()
+        assert exposed == [("c", 1, 1, 1)]
 
 
 def test_a_database_before_the_first_migration_is_refused_unchanged(tmp_path: Path) -> None:
@@ -106,7 +130,7 @@ def test_a_migration_killed_at_any_step_is_completed_by_the_next_start() -> None
     """Killed before every statement and every file operation, in a real process."""
     memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # what a kill leaves is the same on a disk, but slower
     with tempfile.TemporaryDirectory(dir=memory) as folder:
-        program = [*python(), "-m", "tests.support.killed_migration", folder]
+        program = [*python(), "-m", "tests.support.killed_migration", folder, str(EARLY)]
         done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout) > 30, "places to die"
@@ -160,7 +184,6 @@ def test_checkpoints_of_a_newer_version_are_refused(tmp_path: Path) -> None:
 
 def test_subjects_of_roles_say_whether_they_are_a_person_or_a_chat(tmp_path: Path) -> None:
     path = tmp_path / "fawn.db"
-    migrate.upgrade_schema(path, revision="0025")
     given = [
         ("telegram", "1/66", "person:1/66"),
         ("telegram", "66", "chat:66"),  # a direct chat, which has the id of its person
@@ -168,15 +191,25 @@ def test_subjects_of_roles_say_whether_they_are_a_person_or_a_chat(tmp_path: Pat
         ("dingtalk", "cidAb/c==", "chat:cidAb/c=="),
         ("dingtalk", "corp/manager", "person:corp/manager"),
     ]
-    connection = sqlite3.connect(path)
-    connection.executemany(
-        "INSERT INTO person_roles(channel, subject, role, name, giver, giver_name, given)"
-        " VALUES (?, ?, 'r', '', '', '', 0)",
-        [row[:2] for row in given],
-    )
-    connection.commit()
-    connection.close()
+    with closing(early_database(path)) as connection, connection:
+        connection.executemany(
+            "INSERT INTO person_roles(channel, subject, role, name, giver, giver_name, given)"
+            " VALUES (?, ?, 'r', '', '', '', 0)",
+            [row[:2] for row in given],
+        )
     migrate.migrate_database(path)
-    connection = sqlite3.connect(path)
-    assert {*connection.execute("SELECT channel, subject FROM person_roles")} == {(row[0], row[2]) for row in given}
-    connection.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert {*connection.execute("SELECT channel, subject FROM person_roles")} == {(row[0], row[2]) for row in given}
+
+
+def test_early_commands_in_the_background_name_their_tool(tmp_path: Path) -> None:
+    with closing(early_database(tmp_path / "fawn.db")) as connection, connection:
+        connection.executemany(
+            "INSERT INTO tasks VALUES (NULL, ?1, 'command', 'done', '', '', '', '', 0, 0, '', '', ?1, ?2, '', 0, 0, 0,"
+            " 0, '', 0)",
+            [("my-skill", "python3 x.py"), ("make -j", "make -j 4")],
+        )
+    migrate.migrate_database(tmp_path / "fawn.db")
+    with closing(sqlite3.connect(tmp_path / "fawn.db")) as connection:
+        tools = connection.execute("SELECT title, tool FROM tasks ORDER BY id").fetchall()
+    assert tools == [("my-skill", "run_skill"), ("make -j", "bash")]

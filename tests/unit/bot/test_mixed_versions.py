@@ -135,11 +135,9 @@ async def test_only_versions_that_differ_in_the_last_number_work_together(
             assert [each.id for each in await store.run(replicas.living)] == ["one"]
 
 
-@pytest.mark.parametrize("revision", [each for each in revision_chain() if is_additive(each)])
-def test_a_migration_that_is_called_additive_only_adds(revision: str) -> None:
-    """A table, or a column that rows of the version before may leave out; no condition that those may break."""
-    [file] = VERSIONS_DIR.glob(f"{revision}_*.py")
-    tree = ast.parse(file.read_text())
+def check_only_adds(source: str) -> None:
+    """Raise AssertionError unless a migration only adds: tables, and columns that the version before may leave out."""
+    tree = ast.parse(source)
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     of_op = [each for each in calls if ast.unparse(each.func).startswith("op.")]
     made = {ast.unparse(each.args[0]) for each in of_op if ast.unparse(each.func) == "op.create_table"}
@@ -153,3 +151,20 @@ def test_a_migration_that_is_called_additive_only_adds(revision: str) -> None:
             text = ast.unparse(each)
             assert "nullable=True" in text or "server_default=" in text, text
             assert not {"Constraint", "ForeignKey"} & set(text.split("(")), text
+
+
+NEEDED = 'op.add_column("addresses", sa.Column("c", sa.Text(), nullable=False))'
+UNIQUE = 'op.create_index("a", "addresses", ["conversation"], unique=True)'
+
+
+@pytest.mark.parametrize("change", [NEEDED, UNIQUE, 'op.drop_column("addresses", "count")'])
+def test_what_breaks_the_version_before_is_not_additive(change: str) -> None:
+    check_only_adds(ADDED)
+    with pytest.raises(AssertionError):
+        check_only_adds(change)
+
+
+def test_a_migration_that_is_called_additive_only_adds() -> None:
+    for revision in filter(is_additive, revision_chain()):
+        [file] = VERSIONS_DIR.glob(f"{revision}_*.py")
+        check_only_adds(file.read_text())

@@ -11,13 +11,12 @@ from agent.memory.extraction import Fact, Statement
 from agent.memory.visibility import MemoryKind, MemoryScope, Place
 from agent.messages import Author, Thread
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.memory.facts import NewFact, store_fact
 from bot.storage import agents, conversations, languages
 from bot.storage.memory_search import search_memories
 from bot.storage.moved_chats import KEPT, MOVED, MOVED_OTHERWISE, move_chat
-from bot.storage.person_roles import chat_subject, find_roles, store_role
-from tests.support.rehearsed_database import rehearsed_database
+from bot.storage.people import chat_subject, find_roles, store_role
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 OLD, NEW = Thread("telegram", "1", "-5"), Thread("telegram", "1", "-1000000005")
 OTHER = Thread("telegram", "1", "-50")
@@ -39,7 +38,7 @@ HOLDS_ADDRESSES = (
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
@@ -135,7 +134,9 @@ async def test_the_memories_the_language_and_the_agent_of_a_group_go_with_it(sto
         [kept] = search_memories(execute, Place(OTHER, private=False), BOB, "budget")
         assert kept.text == "the budget is zero"
         assert languages.language_of(execute, NEW, Author("9", "")) == "zh"
-        assert agents.agent_of(execute, "", NEW, "9") == "support"
+        here = conversations.find_conversation(execute, conversations.current_conversation(execute, NEW, 1.0))
+        assert here
+        assert agents.choices_of(execute, here, NEW, "9").agent == "support"
         subjects = [chat_subject(OLD.chat), chat_subject(NEW.chat)]
         roles = find_roles(execute, NEW.channel, subjects)
         assert {subject: row.role for subject, row in roles.items()} == {subjects[1]: "role of support"}

@@ -15,11 +15,10 @@ import pytest
 from agent.blocks import Final
 from agent.messages import Author, Message, Origin, Thread
 from agent.setting import Secret
-from bot.config.push import PushConfig, PushTarget
+from bot.config.operations import PushConfig, PushTarget
 from bot.config.schema import Config
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
-from bot.journey.redirects import open_home, redirect_answer
+from bot.journey.outbox_posts import Redirect, open_home, redirect_answer
 from bot.main.features import gather_waits
 from bot.notifications.digests import DigestJobs
 from bot.notifications.push import PushFailed, PushJobs
@@ -30,7 +29,7 @@ from bot.storage.jobs import BackgroundJob
 from bot.storage.outbox import Holder
 from bot.storage.people import PersonRow
 from tests.fakes.push import PushServers, serve_push
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 GROUP, DIRECT = Thread("telegram", "bot", "-100"), Thread("telegram", "bot", "7")
 TOPIC = replace(DIRECT, topic="31")  # which may be gone
@@ -78,7 +77,7 @@ class PushBench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[PushBench]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store, serve_push("key7", secret=b"0123456789") as servers:
         yield PushBench(store, servers)
 
@@ -208,8 +207,11 @@ async def test_a_private_address_is_requested_only_if_the_configuration_says_so(
 
 async def test_the_answer_of_a_chat_that_is_gone_goes_to_the_private_chat(bench: PushBench) -> None:
     async def redirect(thread: Thread) -> bool:
-        home = await open_home(bench.store, None, "7", thread)
-        return await bench.store.run(lambda execute: redirect_answer(execute, "7", home, thread, "42", "gone:1", 0.0))
+        if (home := await open_home(bench.store, None, "7", thread)) is None:
+            return False
+        again = Redirect(home, "it is `locked`", "42")
+        await bench.store.run(lambda execute: redirect_answer(execute, "7", again, thread, "gone:1", 0.0))
+        return True
 
     assert not await redirect(GROUP), "their private chat is not known"
     await bench.prefer()
@@ -218,7 +220,7 @@ async def test_the_answer_of_a_chat_that_is_gone_goes_to_the_private_chat(bench:
     assert await redirect(TOPIC)
     [(thread, text, _mention)] = await bench.rows()
     assert thread == str(DIRECT)
-    assert text.endswith("42")
+    assert text == "I can't post where you asked me (`it is 'locked'`), so here is my answer:\n\n42"
 
 
 @pytest.mark.parametrize(

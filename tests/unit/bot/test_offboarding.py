@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from agent.blocks import Final
 from agent.messages import Author, Message, Origin, Thread
+from agent.permissions.invisible import show_literally
 from agent.permissions.rules import Grant
-from bot.cli.offboard import OFFBOARD
+from bot.cli.people import OFFBOARD
 from bot.cli.service_call import run_action
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.database import audit
 from bot.database.database import Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import ScheduleState
-from bot.storage import conversations, grants, inbox, jobs, outbox, people, person_roles, schedules, tasks
-from tests.support.rehearsed_database import rehearsed_database
+from bot.storage import calls, conversations, inbox, jobs, outbox, people, schedules, tasks
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.support.schedule_rows import add_schedule, find
 
 GROUP = Thread("telegram", "bot", "-100")
@@ -33,9 +34,9 @@ def leave_behind(execute: Execute) -> None:
     add_schedule(execute, now, owner="9", thread=str(GROUP), private=0)  # 4, Bob's
     for person in ("7", "9"):
         author = Author(person, f"Name {person}")
-        grants.store_grant(execute, grants.EVERYWHERE, Grant("bash", f"ls {person}"), GROUP, author, now)
-        subject = person_roles.person_subject("bot", person)
-        person_roles.store_role(execute, GROUP, subject, "operator", name="", by=Author("1", ""), now=now)
+        calls.store_grant(execute, calls.EVERYWHERE, Grant("bash", f"ls {person}"), GROUP, author, now)
+        subject = people.person_subject("bot", person)
+        people.store_role(execute, GROUP, subject, "operator", name="", by=Author("1", ""), now=now)
         asked = Message(GROUP, f"telegram:{person}", "1", author, "hello", now, private=True, origin=Origin.PERSON)
         people.store_code(execute, asked, f"CODE{person}", now + 60)
         people.accept_code(execute, f"CODE{person}", now)
@@ -62,7 +63,7 @@ async def offboard(tmp_path: Path, *words: str) -> tuple[int, Config]:
 async def test_a_person_who_is_gone_has_nothing_left_and_others_keep_theirs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         await store.run(leave_behind)
     assert (await offboard(tmp_path, "telegram", "7", ""))[0] == 0
@@ -87,8 +88,8 @@ def _check_left(execute: Execute) -> None:
     assert find(execute, 1).state == find(execute, 2).state == ScheduleState.ENDED
     assert schedules.find_schedule(execute, 3) is None
     assert find(execute, 4).state == ScheduleState.ACTIVE
-    assert [row.person for row in grants.list_grants(execute, "")] == ["9"]
-    assert [row.person for row in person_roles.list_roles(execute)] == ["9"]
+    assert [row.person for row in calls.list_grants(execute, "")] == ["9"]
+    assert [row.person for row in people.list_roles(execute)] == ["9"]
     assert [row.person for row in people.list_people(execute, "telegram") if row.allowed] == ["9"]
     states = {row.person: row.state for row in tasks.list_of_channel(execute, "telegram")}
     assert states == {"7": "cancelled", "9": "queued"}
@@ -111,19 +112,24 @@ def _check_left(execute: Execute) -> None:
 async def test_schedules_go_to_another_person_and_never_post_in_the_old_direct_chat(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         await store.run(leave_behind)
     assert (await offboard(tmp_path, "telegram", "7", "8"))[0] == 0
     said = capsys.readouterr().out
-    assert "Schedules that 8 has now: 2." in said
-    assert "Schedules that were ended: 1, 3." in said, "nobody knows where Eve's direct chat is"
+    assert "Schedules that wait until 8 accepts them: 2." in said
+    assert "Schedules that were ended: 1, 3." in said
+    assert "Not handed over, because they post in a direct chat and 8 has none with me: 1." in said
+    assert "Not handed over, because nobody had confirmed them: 3." in said
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         moved = await store.run(lambda execute: find(execute, 2))
-        assert (moved.owner, moved.state, moved.thread) == ("8", ScheduleState.ACTIVE, str(GROUP))
+        assert (moved.owner, moved.state, moved.thread) == ("8", ScheduleState.PROPOSED, str(GROUP))
         rows = await store.run(lambda execute: execute("SELECT thread, payload FROM outbox", {}))
         assert [row["thread"] for row in rows] == [str(GROUP)]
-        assert b"is yours from now on" in rows[0]["payload"]
+        assert moved.next_at is None
+        asked = Final.load(rows[0]["payload"])
+        assert show_literally(moved.what) in asked.text, "the whole text"
+        assert [ask.id for ask in asked.asks] == ["schedule:2"]
 
 
 async def test_a_private_schedule_moves_to_the_direct_chat_of_its_new_owner(tmp_path: Path) -> None:
@@ -132,7 +138,7 @@ async def test_a_private_schedule_moves_to_the_direct_chat_of_its_new_owner(tmp_
         hello = Message(CHAT_OF_EVE, "k", "1", Author("8", "Eve"), "hello", 0.0, private=True, origin=Origin.PERSON)
         people.store_address(execute, hello)
 
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         await store.run(prepare)
     assert (await offboard(tmp_path, "telegram", "7", "8"))[0] == 0
@@ -147,7 +153,7 @@ async def test_a_private_schedule_moves_to_the_direct_chat_of_its_new_owner(tmp_
 async def test_schedules_go_to_nobody_who_cannot_be(
     tmp_path: Path, other: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         await store.run(leave_behind)
     assert (await offboard(tmp_path, "telegram", "7", other))[0] == 1

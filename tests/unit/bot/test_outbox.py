@@ -16,13 +16,11 @@ from agent.blocks import Block, Final
 from agent.messages import Attachment, Author, Message, Origin, Thread
 from bot.config.schema import ServiceLimits
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import OutboxState
 from bot.journey.claims import release_stale_claims
-from bot.journey.outbox import RETRY_LIMIT, Outbox, files_payload
+from bot.journey.outbox import REFUSAL_RETRIES, RETRY_LIMIT, Outbox, files_payload
 from bot.storage import people
-from bot.storage.dead_letters import requeue_dead
-from bot.storage.outbox import enqueue_notice
+from bot.storage.outbox import enqueue_notice, list_dead, oldest_rows, oldest_unfinished, requeue_dead
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -30,7 +28,9 @@ from channels.base import (
     ChannelError,
     ChatGone,
     CommandInfo,
+    FilesRefused,
     Health,
+    MayPass,
     OutcomeUnknown,
     OutgoingFile,
     Readiness,
@@ -39,13 +39,15 @@ from channels.base import (
     Reply,
     SentMessages,
     TryLater,
+    Unattended,
+    WaitsForPerson,
 )
 from channels.base import (
     ChannelLimits as Allowed,
 )
 from tests.fakes.server import until
 from tests.support.current_config import current_of
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.support.rigs.telegram import TelegramRig
 
 HERE, THERE = Thread("wall", "1", "here"), Thread("wall", "1", "there")
@@ -132,7 +134,7 @@ class Hasty(Outbox):
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
@@ -166,6 +168,64 @@ async def test_rows_of_a_chat_are_delivered_once_and_in_order(store: Database) -
         await outbox.wait_until_idle()
     assert wall.shown == [("here", str(number)) for number in range(5)]
     assert await states(store) == [2] * 5
+
+
+async def test_who_waits_for_a_notice_goes_on_when_it_was_posted_or_took_too_long(store: Database) -> None:
+    wall = RecordingChannel()
+    wall.always["told"] = TryLater("flood", 60)
+    await say(store, HERE, "told")
+    async with serving(store, wall) as outbox:
+        await until(lambda: "told" in wall.tried, what="the first try")
+        await outbox.wait_for([f"{HERE}told"], 0.0)
+        await outbox.wait_for(["another"], 3600.0)
+        waiting = asyncio.create_task(outbox.wait_for([f"{HERE}told"], 3600.0))
+        wall.always.clear()
+        outbox.try_again("wall")
+        await waiting
+        assert wall.shown == [("here", "told")]
+        await outbox.wait_for([f"{HERE}told"], 3600.0)
+
+
+async def test_rows_that_wait_for_a_person_and_those_behind_them_are_not_late(store: Database) -> None:
+    """A closed console, or a platform where the person has to write first; a channel that is down is late."""
+    wall, console = RecordingChannel(), Thread("console", "local", "1")
+    wall.always["first"], wall.always["down"] = WaitsForPerson("write first", 60), Unattended("no connection", 60)
+    for thread, text in ((HERE, "first"), (HERE, "behind it"), (THERE, "down"), (console, "closed")):
+        await say(store, thread, text, age=100.0)
+    outbox = Hasty(store, {"wall": wall}.get, current_of(ServiceLimits()))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(outbox.serve(), name="outbox")
+        await until(lambda: len(outbox.waiting_for_people()) == 3 and "down" in wall.tried, what="the tries")
+        waiting = outbox.waiting_for_people()
+        late = await store.run(lambda execute: (oldest_unfinished(execute, waiting), oldest_unfinished(execute)))
+        task.cancel()
+    assert [text for text in ("first", "behind it", "down", "closed") if text in wall.tried] == ["first", "down"]
+    assert waiting == {1, 2, 4}
+    assert all(late)
+
+
+async def test_a_notice_expires_after_a_week_without_its_person_and_an_answer_does_not(store: Database) -> None:
+    """A closed console, or a platform where the person has to write first; not one that is not connected."""
+    wall, week, day = RecordingChannel(), 7 * 86400.0, 86400.0
+    for place, age in {"notice": week, "new notice": day, "answer": week, "no line": week}.items():
+        away = Unattended("no line", 60) if place == "no line" else WaitsForPerson("write first", 60)
+        wall.faults[place] = [away] * 9
+        await say(store, Thread("wall", "", place), place, age)
+    await store.run(lambda execute: execute("UPDATE outbox SET kind='reply' WHERE id=3", {}))
+    async with serving(store, wall) as outbox:
+        await until(lambda: len(wall.tried) == 4 and outbox.waiting_for_people() == {2, 3}, what="the tries")
+        assert await states(store) == [OutboxState.DROPPED, *[OutboxState.CLAIMED] * 3]
+
+
+async def test_the_oldest_rows_are_named_with_the_reason_of_their_last_failure(store: Database) -> None:
+    wall = RecordingChannel()
+    wall.always = {"first": TryLater("the token was revoked", 60), "second": WaitsForPerson("write first", 60)}
+    for thread, text, age in ((THERE, "second", 300.0), (HERE, "first", 200.0), (HERE, "third", 100.0)):
+        await say(store, thread, text, age)
+    async with serving(store, wall) as outbox:
+        await until(lambda: outbox.waiting_for_people() and "first" in wall.tried, what="the tries")
+        rows = await store.run(lambda execute: oldest_rows(execute, outbox.waiting_for_people(), 1))
+    assert [(row.thread, row.error) for row in rows] == [(str(HERE), "the token was revoked")]
 
 
 # Case 61 of docs/cases.md
@@ -520,3 +580,96 @@ async def test_an_unconfirmed_file_is_posted_twice_also_across_a_restart(
     assert [("a.csv" in text) for text in rig.visible()] == [True, True, True]
     assert "no confirmation" in rig.visible()[2]
     assert rig.wire.count("upload") == 2
+
+
+LOCKED = MayPass("the topic is locked")
+
+
+async def ask_for(store: Database, kind: str, payload: bytes) -> None:
+    """Enqueue what the run of person 7 delivers in THERE."""
+    await write(store, kind, str(THERE), payload)
+    await store.run(lambda execute: execute("UPDATE outbox SET person='7'", {}))
+
+
+@pytest.mark.parametrize("kind", ["say", "reply", "file"])
+async def test_a_refusal_that_may_pass_is_retried_in_its_place(store: Database, tmp_path: Path, kind: str) -> None:
+    wall = RecordingChannel()
+    wall.faults["there"] = [LOCKED, LOCKED]
+    file = files_payload([OutgoingFile(tmp_path / "gone", "a.csv", 4, "")])
+    await ask_for(store, kind, file if kind == "file" else Final("42").dump())
+    async with serving(store, wall) as outbox:
+        await outbox.wait_until_idle()
+    assert wall.shown == [("there", "a.csv" if kind == "file" else "42")]
+    assert (len(wall.tried), await states(store)) == (3, [2])
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [
+        (LOCKED, 1 + REFUSAL_RETRIES),
+        (Refused("the app lacks a permission"), 1),
+        (ChatGone("archived"), 1),
+        (MayPass("`x`" * 200), 1 + REFUSAL_RETRIES),
+    ],
+    ids=["unknown", "final", "gone", "long"],
+)
+async def test_an_answer_refused_for_good_goes_to_its_person_with_the_reason_and_to_the_operators(
+    store: Database, error: Refused, tries: int
+) -> None:
+    wall = RecordingChannel()
+    wall.always["42"] = error
+    await ask_for(store, "reply", Final("42").dump())
+    async with serving(store, wall) as outbox:
+        await outbox.wait_until_idle()
+    assert wall.tried.count("42") == tries
+    [private] = [text for place, text in wall.shown if place == "private 7"]
+    assert str(error).replace("`", "'")[:150] in private
+    assert private.endswith("\n\n42")
+    assert [text for place, text in wall.shown if place == "there"] == (
+        [] if isinstance(error, ChatGone) else ["I can't post my answer here, so I've sent it to your private chat."]
+    )
+    dead = await store.run(list_dead)
+    assert [(row.error, row.kind) for row in dead] == [(str(error), "reply")]
+
+
+@pytest.mark.parametrize("error", [LOCKED, ChatGone("archived"), FilesRefused({"a.csv": LOCKED})], ids=repr)
+async def test_files_that_their_place_refuses_go_to_their_person_and_wait_for_the_operators(
+    store: Database, tmp_path: Path, error: Refused
+) -> None:
+    wall = RecordingChannel()
+    wall.always["a.csv"] = error
+    (tmp_path / "spool" / "run-7").mkdir(parents=True)
+    copy = tmp_path / "spool" / "run-7" / "1"
+    copy.write_bytes(b"a,b\n")
+    await ask_for(store, "file", files_payload([OutgoingFile(copy, "a.csv", 4, "")]))
+    current = current_of(ServiceLimits())
+    current.config = replace(current.config, data_dir=tmp_path)
+    outbox = Hasty(store, lambda name: wall, current)
+    delivered: list[bytes] = []
+
+    async def send_files(thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
+        if thread.chat == "there":
+            await wall.write(thread, "a.csv", posts)
+        delivered.extend(file.path.read_bytes() for file in files)
+
+    wall.send_files = send_files  # type: ignore[method-assign] # this channel is the test's
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(outbox.serve(), name="outbox")
+        await outbox.wait_until_idle()
+        task.cancel()
+    assert delivered == [b"a,b\n"]
+    [private] = [text for place, text in wall.shown if place == "private 7"]
+    assert "a.csv" in private
+    assert str(error.refused["a.csv"] if isinstance(error, FilesRefused) else error) in private
+    assert [row.kind for row in await store.run(list_dead)] == ["file"]
+    assert copy.exists(), "the dead letter can be sent again"
+
+
+async def test_a_file_that_is_too_large_everywhere_is_not_sent_elsewhere(store: Database, tmp_path: Path) -> None:
+    wall = RecordingChannel()
+    wall.faults["there"] = [FilesRefused({"a.csv": Refused("it has 60 MB; Slack takes at most 50 MB here")})]
+    await ask_for(store, "file", files_payload([OutgoingFile(tmp_path / "x", "a.csv", 4, "")]))
+    async with serving(store, wall) as outbox:
+        await outbox.wait_until_idle()
+    assert [place for place, _ in wall.shown] == ["there"]
+    assert len(wall.tried) == 2

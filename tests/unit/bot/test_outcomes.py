@@ -13,15 +13,13 @@ from agent.messages import Author, Message, Origin, Thread
 from agent.outcomes import CallError, CallOutcome, Used
 from agent.spending import ModelCall
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import RunState
-from bot.outcomes.recording import record_part, record_run
+from bot.outcomes.feature import record_part, record_run
 from bot.service.outcome_records import record_job
-from bot.storage import feedback, personal, retention, runs, usage
+from bot.storage import outcomes, personal, retention, runs, usage
 from bot.storage.outcomes import OUTCOME_DAYS, OutcomeKey, OutcomeSums, read_outcomes
-from bot.storage.request_costs import request_parts
-from bot.storage.usage import Payer, PricedCall
-from tests.support.rehearsed_database import rehearsed_database
+from bot.storage.usage import Payer, PricedCall, request_parts
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 THREAD = Thread("telegram", "bot", "5")
 JANE = Author("42", "Jane")
@@ -32,7 +30,7 @@ DAY = 86400.0
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as opened:
         yield opened
 
@@ -78,7 +76,7 @@ async def test_a_run_adds_its_calls_by_model_and_role_and_its_tools(store: Datab
     calls = (model_call(), model_call(cost=300), model_call("small", "research"), model_call("tiny", kind="summary"))
     await end(store, 1, *calls, noted=noted, skills=("pdf", "chart"))
     models = await found(store)
-    assert models[LEAD] == OutcomeSums(1, 3, 2, 5.0, 400, 400.0**2, errors={CallError.RATE: 1, CallError.NETWORK: 1}), (
+    assert models[LEAD] == OutcomeSums(1, 3, 2, 5.0, 400, errors={CallError.RATE: 1, CallError.NETWORK: 1}), (
         "the failed call that was charged is one of the usage"
     )
     assert models[OutcomeKey(Used.MODEL, "small", "research")].calls == 1
@@ -98,14 +96,7 @@ async def test_a_question_does_not_make_two_requests_of_one(store: Database) -> 
     await end(store, 2, model_call(cost=300))
     await end(store, 3, model_call(cost=50))
     sums = (await found(store))[LEAD]
-    assert (sums.requests, sums.calls, sums.cost, sums.squares) == (2, 3, 450, 400.0**2 + 50.0**2)
-
-
-async def test_an_unknown_price_is_said_and_not_zero(store: Database) -> None:
-    await end(store, 1, model_call(cost=None), model_call())
-    await end(store, 2, model_call())
-    sums = (await found(store))[LEAD]
-    assert (sums.requests, sums.unpriced, sums.cost) == (2, 1, 200)
+    assert (sums.requests, sums.calls, sums.cost) == (2, 3, 450)
 
 
 async def test_thumbs_count_for_what_answered_until_they_are_taken_back(store: Database) -> None:
@@ -117,7 +108,7 @@ async def test_thumbs_count_for_what_answered_until_they_are_taken_back(store: D
         return sums.up, sums.down
 
     async def rate(value: str, at: float, who: Author = JANE) -> None:
-        await store.run(lambda execute: feedback.record_feedback(execute, 1, who, value, at))
+        await store.run(lambda execute: outcomes.record_feedback(execute, 1, who, value, at))
 
     await rate("up", 1.0)
     await rate("up", 2.0)
@@ -128,14 +119,14 @@ async def test_thumbs_count_for_what_answered_until_they_are_taken_back(store: D
     assert await thumbs(LEAD) == (1, 1)
     await rate("up", 3.5)
     assert await thumbs(LEAD) == (1, 1), "an older event changes nothing"
-    await store.run(lambda execute: feedback.remove_feedback(execute, 1, JANE, "down", 5.0))
+    await store.run(lambda execute: outcomes.remove_feedback(execute, 1, JANE, "down", 5.0))
     assert await thumbs(LEAD) == (1, 0)
 
 
 async def test_a_thumb_counts_on_the_day_of_the_answer(store: Database) -> None:
     long_ago = time.time() - 40 * DAY
     await end(store, 1, model_call(), at=long_ago)
-    await store.run(lambda execute: feedback.record_feedback(execute, 1, JANE, "up", time.time()))
+    await store.run(lambda execute: outcomes.record_feedback(execute, 1, JANE, "up", time.time()))
     assert await found(store) == {}, "neither that day nor the thumb is of this month"
     assert (await found(store, now=long_ago))[LEAD].up == 1
 

@@ -10,11 +10,10 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.main.features import gather_personal
 from bot.storage import overheard
 from bot.storage.moved_chats import move_chat
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 GROUP = Thread("telegram", "1", "-100")
 BOB = Author("77", "Bob")
@@ -23,7 +22,7 @@ SAID = Message(GROUP, "k0", "0", BOB, "", 0.0, addressed=False, fleeting=True, o
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bot.api.page.assets import POLICY, STATIC, read_assets
+from bot.api.page.endpoints import POLICY, STATIC, VERSIONED, read_assets
 from bot.api.page.words import WORDS
 
 VENDOR = STATIC / "vendor"
@@ -67,8 +67,19 @@ def test_nothing_is_loaded_from_elsewhere(path: Path) -> None:
 
 def test_the_whole_page_is_small() -> None:
     assets = read_assets()
-    assert sum(len(asset.packed) for asset in assets.values()) <= MOST_BYTES
+    assert sum(len(asset.packed) for name, asset in assets.items() if not VERSIONED.match(name)) <= MOST_BYTES
     assert {"index.html", "app.js", "style.css", "vendor/marked.js"} <= {*assets}
+
+
+def test_files_name_each_other_with_the_version_of_all_so_that_a_browser_asks_once() -> None:
+    assets = read_assets()
+    [version] = {name.partition("/")[0] for name in assets if VERSIONED.match(name)}
+    for name in ("index.html", "app.js"):
+        named = re.findall(rb"/page/static/([\w./]+\.\w+)", assets[name].content)
+        assert named
+        for each in named:
+            assert each.startswith(f"{version}/".encode())
+            assert each.decode() in assets, each
 
 
 def test_the_policy_lets_only_own_scripts_run_and_no_markup_be_made_unseen() -> None:

@@ -12,7 +12,7 @@ from aiohttp import ClientSession, DummyCookieJar
 from multidict import CIMultiDict
 
 from bot.api.feature import FEATURE
-from bot.api.page.assets import STATIC
+from bot.api.page.endpoints import STATIC
 from bot.api.page.opened import OPENED
 from bot.commands.feature import Door
 from bot.config.http import HttpConfig

@@ -13,20 +13,19 @@ import pytest
 
 from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Origin, Thread
-from bot.cli import pair
+from bot.cli.people import PAIR_ACTIONS
 from bot.cli.service_call import run_action
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.team import RoleAssignment
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.rights.access import AccessPolicy
-from bot.storage import people, person_roles
+from bot.storage import people
 from bot.team import pairing
 from channels.base import Receipt
 from tests.support.current_config import current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import open_inbox
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 BOB = Author("42", "Bob")
 HELLO = Message(Thread("telegram", "1", "42"), "k1", "1", BOB, "What is 2+2?", 1.0, private=True, origin=Origin.PERSON)
@@ -38,7 +37,7 @@ CURRENT = current_of(telegram=AccessConfig(operators=("99",)), slack=AccessConfi
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
@@ -201,26 +200,26 @@ async def test_a_crowd_of_strangers_does_not_close_the_door_nor_get_the_operator
 async def test_revoking_ends_the_roles_and_says_what_the_configuration_still_allows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
 
         def give(execute: Execute) -> None:
             for workspace in ("1", "2"):
-                subject = person_roles.person_subject(workspace, BOB.id)
-                person_roles.store_role(execute, HELLO.thread, subject, "operator", name="", by=BOSS.author, now=1.0)
-            other = person_roles.person_subject("1", "43")
-            person_roles.store_role(execute, HELLO.thread, other, "viewer", name="", by=BOSS.author, now=1.0)
+                subject = people.person_subject(workspace, BOB.id)
+                people.store_role(execute, HELLO.thread, subject, "operator", name="", by=BOSS.author, now=1.0)
+            other = people.person_subject("1", "43")
+            people.store_role(execute, HELLO.thread, other, "viewer", name="", by=BOSS.author, now=1.0)
 
         await store.run(give)
     named = ChannelConfig("telegram", None, AccessConfig(allow=("42",), roles=(RoleAssignment("viewer", ("-5/42",)),)))
     config = Config(data_dir=tmp_path, channels=(named,))
-    assert await run_action(config, pair.ACTIONS["revoke"], ["telegram", "42"]) == 0
+    assert await run_action(config, PAIR_ACTIONS["revoke"], ["telegram", "42"]) == 0
     said = capsys.readouterr().out
     assert "The roles that people gave in chats have ended, too: operator." in said
     assert "STILL LET IN by the configuration: `channels.telegram.access.allow`." in said
     assert "STILL LET IN by the configuration: `channels.telegram.access.roles`." in said
     async with rehearsed_database(tmp_path / "fawn.db") as store:
-        assert [row.person for row in await store.run(person_roles.list_roles)] == ["43"]
+        assert [row.person for row in await store.run(people.list_roles)] == ["43"]
         policy = AccessPolicy({"telegram": AccessConfig()})
         assert await store.run(lambda execute: policy.may_enter(execute, HELLO)) is False
-    assert await run_action(config, pair.ACTIONS["revoke"], ["telegram", "42"]) == 1
+    assert await run_action(config, PAIR_ACTIONS["revoke"], ["telegram", "42"]) == 1

@@ -18,19 +18,18 @@ from agent.settings.sections import PermissionConfig
 from bot.config.schema import AccessConfig, ChannelConfig, Config, SandboxConfig
 from bot.config.team import ApprovalRule, Right, RoleAssignment, RoleConfig, TeamConfig
 from bot.database.database import Execute
-from bot.database.migrate import migrate_database
 from bot.journey import claims, questions
 from bot.rights.approvals import question_columns
 from bot.rights.claimed_run import ClaimedRun
 from bot.rights.current import Current
 from bot.rights.permissions import TurnPermissions, rules_in_force
-from bot.storage import conversations, grants, inbox, runs
-from bot.storage.grants import GrantRow
+from bot.storage import calls, conversations, inbox, runs
+from bot.storage.calls import GrantRow
 from bot.storage.questions import store_question
 from catalogue import use_language
 from sandbox.rules import NetworkRules
 from tests.support.current_config import OPEN_ACCESS
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 MODELS = (ModelSettings("main"),)
 ONLINE = SandboxConfig(network=NetworkRules(mode="on"))
@@ -65,15 +64,15 @@ async def test_a_grant_is_stored_once_with_its_answer_in_any_language(tmp_path: 
         for text, target in (("始终允许", "a"), ("拒绝", "a"), ("始终允许", "b"), ("在本对话中允许", "b")):
             message = replace(click, key=f"{text}{target}", text=text, target=target)
             questions.record_answers(execute, OPEN_ACCESS, "c", [message], 2.0)
-        return grants.list_grants(execute, "c")
+        return calls.list_grants(execute, "c")
 
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         rows = await store.run(answer)
         given = await store.run(lambda execute: questions.given_answers(execute, "c"))
     assert [(row.conversation, row.tool, row.subject, row.person) for row in rows] == [
         ("c", "bash", "make test", "42"),
-        (grants.EVERYWHERE, "bash", "make deploy", "42"),
+        (calls.EVERYWHERE, "bash", "make deploy", "42"),
     ]
     assert [each.text for each in given] == ["Always allow", "Allow in this conversation"]
 
@@ -121,7 +120,7 @@ async def test_every_call_is_bounded_by_the_roles_of_the_turns_people(
     place = Thread("slack", "T1", "C1")
     message = Message(place, "k", "1", Author(ids[0], ids[0]), "go", 1.0, origin=Origin.PERSON)
     use = ToolUse(tool, args, default="ask" if tool.startswith("mcp") else "allow")
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
 
         def claim(execute: Execute) -> ClaimedRun:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.database.migrate import migrate_database
 from bot.main.features import gather_personal
 from bot.storage.personal import PersonalTable
+from tests.support.rehearsed_database import make_empty_database
 
 NAMES_PERSON = re.compile(
     r"(?i)(^|_)(person|people|author|owner|requester|who|by|subject|giver|deputy|account|name|reader|approvers|barred"
@@ -55,7 +55,6 @@ NO_PEOPLE = {
     "memory_vectors": "numbers of a memory, with which they go",
     "audit": "names are in audit_names; retention keeps its chain",
     "audit_anchors": "heads of the chain",
-    "audit_pushes": "how far the audit was sent to each receiver",
     "listening": "chats whose talk is kept, with a time",
     "leases": "what a process alone does, such as listening to an account",
     "tool_uses": "calls of tools that have a limit, with a time",
@@ -77,7 +76,7 @@ def personal_columns(path: Path) -> set[str]:
 
 
 def test_every_column_that_names_a_person_is_forgotten_or_has_a_reason(tmp_path: Path) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     found = personal_columns(tmp_path / "fawn.db")
     unknown = found - HANDLED - {*EXEMPT}
     assert not unknown, "declare them in Feature.personal (bot/storage/personal.py), or say why not"
@@ -85,7 +84,7 @@ def test_every_column_that_names_a_person_is_forgotten_or_has_a_reason(tmp_path:
 
 
 def test_every_table_is_declared_or_has_a_reason(tmp_path: Path) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     with sqlite3.connect(tmp_path / "fawn.db") as store:
         names = {str(row[0]) for row in store.execute("SELECT name FROM sqlite_schema WHERE type='table'")}
     own = {name for name in names if not re.search(r"^sqlite_|_index_(data|idx|content|docsize|config)$", name)}
@@ -110,7 +109,7 @@ def test_a_table_says_how_it_ends_is_forgotten_and_exported(table: PersonalTable
 def test_what_is_declared_of_a_table_is_declared_once_and_fits_the_schema(tmp_path: Path) -> None:
     """Each statement is one that SQLite understands, about its own table, and nobody else's."""
     assert len({table.table for table in TABLES}) == len(TABLES)
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     store = sqlite3.connect(tmp_path / "fawn.db")
     for table in TABLES:
         assert bool(table.export) is bool(table.exported), table.table

@@ -13,7 +13,6 @@ from agent.messages import Author, Message, Origin, Thread
 from agent.schedules import ScheduleRequest
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.journey import claims
 from bot.memory.facts import place_of
 from bot.memory.turn import TurnMemory
@@ -23,7 +22,7 @@ from bot.schedules.turns import TurnSchedules
 from bot.storage import conversations, inbox, runs
 from bot.storage.schedules import find_schedule
 from bot.tasks.turns import TurnTasks
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.support.schedule_rows import add_schedule
 from tests.unit.bot.test_memory import learn
 
@@ -34,7 +33,7 @@ GROUP, DIRECT = Thread("telegram", "bot", "-900"), Thread("telegram", "bot", "7"
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 

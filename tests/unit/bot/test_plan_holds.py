@@ -13,12 +13,12 @@ from agent.messages import Author, Message, Origin
 from agent.spending import Refusal
 from bot.config.spending import BudgetConfig, Money, TokenCount
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import RunState
 from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import runs
-from bot.storage.plan_holds import PlanHold, read_holds, release_dead, release_ended
+from bot.storage.budgets import PlanHold, read_holds, release_dead, release_ended
 from bot.storage.usage import Payer
+from tests.support.rehearsed_database import make_empty_database
 from tests.unit.bot.test_budgets import PAYER, budgets_of, counters, ended, reserve
 
 OTHER = replace(PAYER, run=2, conversation="other")
@@ -27,7 +27,7 @@ PERSON = BudgetConfig("person", money=Money(1000))
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db") as opened:
         message = Message(PAYER.thread, "k", "1", Author("42", "Jane"), "hello", 0.0, origin=Origin.PERSON)
         for payer in (PAYER, OTHER):
@@ -111,6 +111,20 @@ async def test_a_plan_whose_end_nobody_recorded_holds_nothing_back(store: Databa
     await store.run(lambda execute: runs.finish_run(execute, PAYER.run, RunState.WAITING, 1.0))
     await spend(budgets, 10, OTHER)
     assert await counters(store) == [("person:telegram:42", 10, 0)]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+async def test_a_hold_loses_what_calls_used_in_whichever_order_they_end(store: Database, first: int) -> None:
+    """The second call takes the rest of the hold and uses more than that; the first one gives back a part."""
+    budgets = budgets_of(store, BudgetConfig("person", money=Money(10_000)))
+    await budgets.hold_plan(PAYER, 250, 0)
+    calls = [await reserve(budgets), await reserve(budgets)]
+    used = [100, 150]
+    for number in (first, 1 - first):
+        call = calls[number]
+        assert isinstance(call, BudgetReservation)
+        await call.settle(ended(used[number]))
+    assert await counters(store) == [("person:telegram:42", 250, 0)]
 
 
 async def test_many_calls_at_once_neither_lose_nor_double_what_a_plan_holds(store: Database) -> None:

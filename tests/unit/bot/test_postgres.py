@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,8 +154,7 @@ async def test_after_a_statement_that_was_refused_nothing_of_the_unit_is_kept(ur
         assert await store.run(threads) == []
 
 
-async def test_a_statement_that_returns_nothing_fails_its_own_unit(url: str) -> None:
-    """It is sent with the next one that returns something, at the latest at the end of its unit."""
+async def test_a_statement_that_fails_undoes_its_own_unit(url: str) -> None:
     async with opened(url) as store:
 
         def bad(execute: Execute) -> None:
@@ -172,7 +170,7 @@ async def test_a_statement_that_returns_nothing_fails_its_own_unit(url: str) -> 
         assert await store.run(threads) == ["better", "good"]
 
 
-async def test_a_statement_that_returns_nothing_fails_in_its_part_of_the_unit(url: str) -> None:
+async def test_a_statement_that_fails_in_a_part_of_the_unit_undoes_that_part(url: str) -> None:
     async with opened(url) as store:
 
         def part(execute: Execute) -> str:
@@ -187,33 +185,8 @@ async def test_a_statement_that_returns_nothing_fails_in_its_part_of_the_unit(ur
                 execute(INSERT, {"thread": "after"})
             return ""
 
-        def early(execute: Execute) -> None:
-            execute(INSERT, {"thread": None})
-            with suppress(StatementError), savepoint(execute, "part"):
-                pass
-
         assert await store.run(part) == "StatementError"
-        with pytest.raises(StorageError):  # its fault is not that of the part, and it was swallowed
-            await store.run(early)
         assert await store.run(threads) == ["after", "before"]
-
-
-async def test_statements_that_return_nothing_share_a_message(url: str, tmp_path: Path) -> None:
-    from bot.database.postgres_session import connect
-    from bot.database.postgres_statements import Statements
-
-    with closing(connect(url)) as connection, (tmp_path / "trace").open("w+") as trace:
-        statements = Statements(connection, keeps=True)
-        connection.pgconn.trace(trace.fileno())
-        statements.control("BEGIN; SET LOCAL lock_timeout=1000")
-        for word in "abc":
-            statements.execute(INSERT, {"thread": word})
-        assert len(statements.execute("SELECT thread FROM addresses", {})) == 3
-        statements.control("COMMIT")
-        connection.pgconn.untrace()
-        trace.seek(0)
-        sent = sum(line.split("\t")[1:2] == ["F"] and "\tSync" in line for line in trace)
-        assert sent == 2  # the third INSERT is prepared; then all statements up to the one that returns rows
 
 
 def note(execute: Execute, result: str) -> None:

@@ -19,9 +19,8 @@ from bot.admin.engine_change import POSTGRESQL, change_engine
 from bot.admin.operations import Operations
 from bot.admin.restore import RestoreRefused, restore_backup
 from bot.backups.writing import BACKUP_JOB, BackupJobs
-from bot.config.audit import AuditConfig
-from bot.config.backup import BackupConfig
 from bot.config.database import DatabaseConfig
+from bot.config.operations import AuditConfig, BackupConfig
 from bot.config.schema import Config
 from bot.database.audit_check import verify_chain
 from bot.database.database import Database, Execute
@@ -73,7 +72,7 @@ async def archive(tmp_path: Path) -> Path:
     return tmp_path / "saved.tar.gz"
 
 
-def audit_fault(config: Config) -> str:
+def audit_fault(config: Config) -> str | None:
     with read_store(config, snapshot=True) as execute:
         return verify_chain(execute, {}, pruning_rules(AuditConfig())).fault
 
@@ -87,7 +86,7 @@ async def test_the_archive_is_restored_into_sqlite(archive: Path, tmp_path: Path
     async with Database(data / "fawn.db") as store:
         assert await facts_found(store, "which cafe on friday?") == [FACTS[0]]
     assert len(dump(data / "fawn.db")["transcript"]) == 3
-    assert audit_fault(Config(data_dir=data)) == ""
+    assert audit_fault(Config(data_dir=data)) is None
 
 
 async def test_the_archive_is_restored_into_another_server(archive: Path, tmp_path: Path) -> None:
@@ -98,7 +97,7 @@ async def test_the_archive_is_restored_into_another_server(archive: Path, tmp_pa
         assert await facts_found(store, "which cafe on friday?") == [FACTS[0]]
         found = await store.run(lambda execute: execute("SELECT count(*) AS n FROM transcript", {}))
         assert found[0]["n"] == 3
-    assert audit_fault(config) == ""
+    assert audit_fault(config) is None
 
 
 async def test_an_archive_of_sqlite_is_restored_into_a_server(tmp_path: Path) -> None:
@@ -264,4 +263,4 @@ async def test_what_pg_dump_wrote_is_restored_with_its_search(tmp_path: Path, fo
         insert = "INSERT INTO outbox(key, kind, thread, payload, created) VALUES ('n', 'say', 't', 'x', 0) RETURNING id"
         [row] = await store.run(lambda execute: execute(insert, {}))
         assert row["id"] == 4
-    assert audit_fault(fresh) == ""
+    assert audit_fault(fresh) is None

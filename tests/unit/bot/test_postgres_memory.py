@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,7 +22,6 @@ from bench.memory import (
     store_said,
 )
 from bot.database.database import Database, Execute
-from bot.database.migrate import VERSIONS_DIR, revision_chain, run_migrations
 
 WAITING = "SELECT gin_clean_pending_list('memory_words') AS pages"  # of words that the index has not taken in
 
@@ -70,30 +68,3 @@ async def test_no_search_reads_the_words_of_what_was_stored_lately(url: str) -> 
     async with opened(url) as store:
         await store.run(partial(store_said, place=place_of_person(""), said=filler("p0", 300)))
         assert [row["pages"] for row in await store.run(lambda execute: execute(WAITING, {}))] == [0]
-
-
-async def test_the_index_of_an_earlier_version_keeps_no_words_waiting(url: str) -> None:
-    from sqlalchemy import create_engine
-
-    from bot.database.postgres_session import connect_plainly, reading
-
-    def make_old(execute: Execute) -> None:
-        before = revision_chain()[revision_chain().index("0102") - 1]
-        execute("UPDATE alembic_version SET version_num=:before", {"before": before})
-        execute("ALTER INDEX memory_words SET (fastupdate=on)", {})
-        execute("CREATE TYPE fawn_weight AS (word tsquery, rarity double precision)", {})
-        execute(
-            "CREATE FUNCTION fawn_weights(text) RETURNS fawn_weight[] STABLE RETURN CAST(NULL AS fawn_weight[])", {}
-        )
-        execute("CREATE FUNCTION fawn_score(tsvector, fawn_weight[]) RETURNS double precision IMMUTABLE RETURN 0", {})
-        store_said(execute, place_of_person(""), filler("p0", 300))
-
-    async with opened(url) as store:
-        await store.run(make_old)
-    engine = create_engine("postgresql+psycopg://", creator=partial(connect_plainly, url))
-    await asyncio.to_thread(run_migrations, engine, VERSIONS_DIR, "0102")
-    with reading(url, snapshot=True) as execute:
-        [row] = execute("SELECT reloptions FROM pg_class WHERE relname='memory_words'", {})
-        assert row["reloptions"] == ["fastupdate=off"]
-        assert not execute("SELECT 1 FROM pg_proc WHERE proname IN ('fawn_score', 'fawn_weights')", {})
-        assert [row["pages"] for row in execute(WAITING, {})] == [0]

@@ -12,7 +12,7 @@ from agent.blocks import Ask
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.database.states import QuestionKind, QuestionState
 from bot.journey import questions
-from bot.journey.questions import Bound
+from bot.journey.questions import Answered, Binding, Effect, Refused
 from bot.storage.questions import QuestionRow
 
 FORMAT = Ask("a", "Which format?")
@@ -22,7 +22,9 @@ SURE = Ask("d", "Really?", ("Yes", "No"))
 TWICE = Ask("f", "Run that?", ("Approve", "Deny"), free_text=False)
 
 
-def bind(asks: Sequence[Ask], messages: Iterable[Message], replies: Mapping[str, str] | None = None) -> Bound:
+def bind(
+    asks: Sequence[Ask], messages: Iterable[Message], replies: Mapping[str, str] | None = None
+) -> dict[str, Binding]:
     """Bind messages to open questions; those without free text may only be answered by person 42."""
     rows = [
         QuestionRow(
@@ -36,8 +38,13 @@ def bind(asks: Sequence[Ask], messages: Iterable[Message], replies: Mapping[str,
     )
 
 
-def given(bound: Bound) -> list[tuple[str, str]]:
-    return [(question.id, text) for question, text, _ in bound.answers]
+def given(bindings: Mapping[str, Binding]) -> list[tuple[str, str]]:
+    answers = [each.given for each in bindings.values() if isinstance(each, Answered)]
+    return [(question.id, text) for some in answers for question, text in some]
+
+
+def refused(bindings: Mapping[str, Binding]) -> dict[str, Refused]:
+    return {key: each for key, each in bindings.items() if isinstance(each, Refused)}
 
 
 def said(*texts: str) -> list[Message]:
@@ -88,7 +95,7 @@ def test_a_text_answers_the_matching_question(
 ) -> None:
     bound = bind(asks, said(*texts))
     assert given(bound) == answers
-    assert not bound.refused
+    assert not refused(bound)
 
 
 @pytest.mark.parametrize(
@@ -104,41 +111,39 @@ def test_a_text_answers_the_matching_question(
 )
 def test_a_question_without_free_text_rejects_text_and_stays_open(asks: list[Ask], text: str) -> None:
     bound = bind(asks, said(text))
-    [(message, _refusal)] = bound.refused
-    assert message.text == text
-    assert not bound.answers
-    assert bound.kept == (set() if text in ("approve", "1") else {"k0"}), "what is no answer is read later"
+    [refusal] = refused(bound).values()
+    assert not given(bound)
+    assert refusal.kept is (text not in ("approve", "1")), "what is no answer is read later"
 
 
 def test_the_refusal_names_the_choices_of_its_question() -> None:
-    [(_message, refusal)] = bind([FORMAT, APPROVE], said("2: rather not")).refused
-    assert "**Approve**, **Deny**" in refusal()
+    [refusal] = refused(bind([FORMAT, APPROVE], said("2: rather not"))).values()
+    assert "**Approve**, **Deny**" in str(refusal)
 
 
 def test_each_question_is_answered_once_by_the_first_answer() -> None:
     texts = said("csv", "by the way")
     bound = bind([FORMAT, DELETE], [clicked(DELETE, "Yes"), texts[0], clicked(DELETE, "No", "late"), texts[1]])
     assert given(bound) == [("b", "Yes"), ("a", "csv")]
-    assert bound.rest == ["k1"]
+    assert (bound["late"], bound["k1"]) == (Effect.DROPPED, Effect.REQUEST)
 
 
 def test_without_an_open_question_messages_are_messages() -> None:
     bound = bind([], [clicked(DELETE, "Yes"), *said("hello")])
-    assert (bound.answers, bound.rest) == ([], ["k0"])
+    assert bound == {"click": Effect.DROPPED, "k0": Effect.REQUEST}
 
 
 def test_a_reply_to_the_message_of_a_question_answers_that_question() -> None:
     asks = [FORMAT, DELETE, SURE, APPROVE, TWICE]
     bound = bind(asks, said("no", "2", "no"), {"k0": "d", "k1": "f", "k2": "d"})
     assert given(bound) == [("d", "No".lower()), ("f", "Deny")]
-    [(message, refusal)] = bound.refused
-    assert (message.key, refusal()) == ("k2", questions.KEPT_FOR_CLOSED)
+    assert refused(bound) == {"k2": Refused(questions.KEPT_FOR_CLOSED, kept=False)}
 
 
 def test_only_the_named_people_answer() -> None:
     foreign = [replace(message, author=Author("7", "Bob")) for message in (*said("approve"), clicked(APPROVE, "Deny"))]
     bound = bind([APPROVE], foreign)
-    assert (bound.answers, bound.refused, bound.aside) == ([], [], {"k0"})
+    assert bound == {"k0": Effect.ASIDE, "click": Effect.DROPPED}
     assert given(bind([APPROVE, FORMAT], foreign)) == [("a", "approve")]
 
 
@@ -163,4 +168,5 @@ def test_words_of_others_answer_only_as_a_reply_or_as_exactly_an_option(
         for number, ask in enumerate(asks, 1)
     ]  # fmt: skip
     bound = questions.bind(rows, said(text), replies, lambda *_asked: True, lambda *_asked: False)
-    assert (given(bound), bound.aside, bound.refused) == (answers, set() if answers else {"k0"}, [])
+    assert given(bound) == answers
+    assert answers or bound == {"k0": Effect.ASIDE}

@@ -16,7 +16,6 @@ from bot.config.spending import RateLimitConfig
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import InboxState
 from bot.rights.current import Current
 from bot.rights.rates import LAST_ROW, ToolAndMessageRates
@@ -24,7 +23,7 @@ from bot.storage import blanked, conversations, inbox
 from bot.storage.blanked import StillCounted
 from bot.storage.forgetting import PersonKey, forget_loose
 from bot.storage.uses import RATE_LIMIT
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 NOON = 1_800_000_000.0
 
@@ -88,7 +87,7 @@ def test_a_limit_for_one_replaces_that_for_all() -> None:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as opened:
         yield opened
 

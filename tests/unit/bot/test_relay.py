@@ -19,16 +19,13 @@ from aiohttp import ClientError, ClientSession
 
 from agent.setting import Secret
 from bot.commands.feature import Door
-from bot.config.hooks import MAX_BODY_BYTES, HookConfig
+from bot.config.hooks import MAX_BODY_BYTES, HookConfig, RelayConfig, RelaySource
 from bot.config.http import HttpConfig
-from bot.config.relay import RelayConfig, RelaySource
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.database.database import Database, StorageError
-from bot.database.migrate import migrate_database
 from bot.hooks.endpoint import HookEndpoint
 from bot.http.listener import listening
-from bot.http.route import BODY_SECONDS
-from bot.relay.server import MAX_BODIES, MAX_META_BYTES, MAX_TAKEN, Relay, Spool
+from bot.relay.server import MAX_TAKEN, Relay, Spool
 from bot.rights.current import Current
 from channels.base import ChannelError, TokenRejected
 from channels.shared.http_client import HttpClient
@@ -39,7 +36,8 @@ from tests.fakes.hook_payloads import Payload, headers_of
 from tests.fakes.server import until
 from tests.support.forked_services import python
 from tests.support.ports import free_port
-from tests.unit.bot.test_hook_endpoint import SIGNATURES, TOKEN
+from tests.support.rehearsed_database import make_empty_database
+from tests.unit.bot.test_hook_endpoint import SIGNATURES, TOKEN, stranger
 
 KEY = "k" * 40
 KILLS = 20
@@ -223,7 +221,7 @@ async def test_meta_asks_whether_the_address_is_ours(tmp_path: Path) -> None:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db") as store:
         yield store
 
@@ -286,18 +284,16 @@ async def test_a_kill_in_the_middle_of_a_write_leaves_no_delivery(tmp_path: Path
 
 
 async def test_slow_strangers_do_not_keep_senders_out(tmp_path: Path) -> None:
-    """Bodies that dribble in are read before anybody knows who sends them: they take no place from small ones."""
+    """Bodies that dribble in are read before anybody knows who sends them: they take no place from others."""
+    large = b'{"n": "%s"}' % (b"x" * 100_000)
     async with relaying(tmp_path) as bench:
-        host, port = bench.address.removeprefix("http://").split(":")
-        strangers = [await asyncio.open_connection(host, int(port)) for _each in range(MAX_BODIES + 4)]
-        for number, (_reader, writer) in enumerate(strangers):
-            size = MAX_META_BYTES if number % 2 else 100
-            writer.write(b"POST /hooks/whatsapp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: %d\r\n\r\n{" % size)
-            await writer.drain()
-        async with asyncio.timeout(BODY_SECONDS * 0.9):  # the strangers are not given up yet
-            assert (await bench.post("whatsapp", b'{"n": 1}'))[0] == 202
-        assert [each.body for each in await bench.fetch()] == [b'{"n": 1}']
-        for _reader, writer in strangers:
+        strangers = [await stranger(bench.address, "whatsapp", 100_000, b"{") for _each in range(40)]
+        hears = [asyncio.create_task(reader.read(1)) for reader, _writer in strangers]
+        assert (await bench.post("whatsapp", large))[0] == 202
+        assert not any(each.done() for each in hears), "they are not given up yet"
+        assert [each.body for each in await bench.fetch()] == [large]
+        for each, (_reader, writer) in zip(hears, strangers, strict=True):
+            each.cancel()
             writer.close()
 
 

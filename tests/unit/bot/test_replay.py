@@ -20,18 +20,17 @@ from agent.spending import ModelCall
 from bot.admin.replay import PRICE, RATE, REFUSED, ROLE, Replay
 from bot.config.loader import ConfigError
 from bot.config.schema import AccessConfig, ChannelConfig, Config
+from bot.config.source import load_variant
 from bot.config.spending import BudgetConfig, Money, RateLimitConfig, TokenCount
 from bot.config.team import ApprovalRule, RoleAssignment, TeamConfig
-from bot.config.variant import load_variant
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.main.features import table_of
-from bot.storage import calls, forgetting, grants, usage
+from bot.storage import calls, forgetting, usage
 from bot.storage.forgetting import PersonKey
 from bot.storage.retention import delete_finished
 from bot.storage.usage import Payer, PricedCall
 from tests.fakes.telegram import TOKEN
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 THREAD = Thread("slack", "T1", "C1", "7")
 PAYER = Payer(1, f"{THREAD}#1", THREAD, "U1")
@@ -41,7 +40,7 @@ NOW = time.time()
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as opened:
         yield opened
 
@@ -163,7 +162,7 @@ async def test_calls_are_judged_by_the_rules_and_by_the_roles_that_people_would_
 async def test_a_grant_answers_what_came_after_it_unless_others_decide(store: Database) -> None:
     await record(store, shell("make", "a", "ask", NOW - 200), shell("make", "b", "granted", NOW - 50))
     await record(store, shell("make test", "c", "granted"))  # the grant is gone
-    give = grants.store_grant
+    give = calls.store_grant
     await store.run(
         lambda execute: give(execute, PAYER.conversation, Grant("bash", "make"), THREAD, Author("U1", "J"), NOW - 100)
     )

@@ -11,7 +11,7 @@ import pytest
 
 from agent.messages import Author, Message, Origin, Thread
 from agent.spending import ModelCall
-from bot.base.jobs import JobWorker
+from bot.base.background import JobWorker
 from bot.database import replicas
 from bot.database.data_lock import DatabaseInUse
 from bot.database.database import Database, Execute, StorageError

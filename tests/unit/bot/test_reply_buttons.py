@@ -10,13 +10,12 @@ import pytest
 
 from agent.messages import Author, Kind, Message
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
 from bot.database.states import RunState
 from bot.journey import claims
 from bot.rights.claimed_run import ClaimedRun, RunEnding
 from bot.storage import inbox, runs
 from tests.support.current_config import OPEN_ACCESS
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.unit.bot.test_commands import HELP, answering, receive, said
 
 REQUEST = replace(HELP, key="m1", id="m1", text="do it", kind=Kind.CHAT)
@@ -24,7 +23,7 @@ REQUEST = replace(HELP, key="m1", id="m1", text="do it", kind=Kind.CHAT)
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 

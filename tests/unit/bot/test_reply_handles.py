@@ -12,15 +12,14 @@ import pytest
 from agent.messages import Author, Message, Origin, ReplyHandle, Thread
 from agent.setting import Secret
 from bot.base.stored_secrets import seal_anew
-from bot.config.encryption import EncryptionConfig
+from bot.config.operations import EncryptionConfig
 from bot.config.schema import Config
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.main.features import gather_personal
-from bot.service.reply_handles import find_handle, keep_handle
-from bot.storage import reply_handles
+from bot.service.channel_state import find_handle, keep_handle
+from bot.storage import channels
 from bot.storage.retention import delete_finished
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import RehearsedDatabase, make_empty_database
 
 OLD, NEW = Secret("o" * 40), Secret("n" * 40)
 CHAT = Thread("slack", "T1", "C1", "7.0")
@@ -29,7 +28,7 @@ TOKEN = "https://hooks.example/secret"
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with RehearsedDatabase(tmp_path / "fawn.db") as made:
         yield made
 
@@ -86,7 +85,7 @@ async def test_one_that_has_ended_is_neither_stored_nor_kept(store: Database, tm
     assert replace(handle, until=time.time() - 1).current == ""
     await store.run(lambda execute: execute("UPDATE reply_handles SET until=:at", {"at": time.time() - 1}))
     await keep(store, settings, message("3", later()))
-    rows = await store.run(reply_handles.list_tokens)
+    rows = await store.run(channels.list_tokens)
     assert [row[1] for row in rows] == ["3"]
     await store.run(lambda execute: execute("UPDATE reply_handles SET until=:at", {"at": time.time() - 1}))
     [table] = [each for each in gather_personal() if each.table == "reply_handles"]
@@ -95,12 +94,12 @@ async def test_one_that_has_ended_is_neither_stored_nor_kept(store: Database, tm
 
 async def test_tokens_are_sealed_and_under_another_key_at_a_start(store: Database, tmp_path: Path) -> None:
     await keep(store, config(tmp_path, OLD), message("1", later()))
-    assert not any(TOKEN in row[2] for row in await store.run(reply_handles.list_tokens))
+    assert not any(TOKEN in row[2] for row in await store.run(channels.list_tokens))
     assert await found(store, config(tmp_path, NEW), "1") == ""
     await store.run(lambda execute: seal_anew(execute, config(tmp_path, NEW, OLD)))
     assert await found(store, config(tmp_path, NEW), "1") == TOKEN
     await store.run(lambda execute: seal_anew(execute, config(tmp_path, Secret("x" * 40))))
-    assert await store.run(reply_handles.list_tokens) == []
+    assert await store.run(channels.list_tokens) == []
 
 
 async def test_a_message_is_stored_and_described_without_its_handle() -> None:

@@ -22,12 +22,13 @@ from bot.admin.restore import RestoreRefused, restore_backup
 from bot.base.exit_codes import FAULT, OK, TAKEN
 from bot.database.data_lock import DataLock
 from bot.database.database import Database
-from bot.database.migrate import DatabaseFault, NewerSchema, migrate_database, prepare_databases
+from bot.database.migrate import DatabaseFault, NewerSchema, prepare_databases
 from sandbox.disk.folders import ConversationFolders
 from sandbox.disk.safe_files import make_folders
 from sandbox.disk.sealing import NO_SEAL
 from sandbox.disk.unpacking import UnpackRefused, unpack_backup
 from tests.support.forked_services import program, python
+from tests.support.rehearsed_database import make_empty_database
 
 KILLS = 20
 
@@ -36,7 +37,7 @@ KILLS = 20
 async def archive(tmp_path: Path) -> Path:
     """A backup of a data_dir with a conversation, files of all kinds, and a skill."""
     data, skills = tmp_path / "old", tmp_path / "mine"
-    migrate_database(data_with_files(data) / "fawn.db")
+    make_empty_database(data_with_files(data) / "fawn.db")
     (skills / "minutes").mkdir(parents=True)
     (skills / "minutes" / "SKILL.md").write_text("---\nname: minutes\n---\n")
     async with Database(data / "fawn.db") as store:

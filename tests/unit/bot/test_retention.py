@@ -16,7 +16,6 @@ from agent.messages import Author, Message, Origin, Thread
 from bot.base.data_dir import conversation_folder
 from bot.config.schema import AccessConfig, Config
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import RunState
 from bot.journey import claims
 from bot.main.features import gather_personal
@@ -29,7 +28,7 @@ from sandbox.disk.folders import ConversationFolders
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import open_inbox
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 
 def retention_of(store: Database, folder: Path, forget: Callable[[str], Awaitable[None]]) -> Retention:
@@ -38,7 +37,7 @@ def retention_of(store: Database, folder: Path, forget: Callable[[str], Awaitabl
 
 
 async def test_finished_conversations_are_deleted_and_open_ones_kept(tmp_path: Path) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     forgotten: list[str] = []
 
     async def forget(conversation: str) -> None:
@@ -100,7 +99,7 @@ async def test_what_a_channel_keeps_for_hours_goes_with_the_hours_whatever_becam
     folder.mkdir(parents=True)
     for name in ("old", "new", "new2.part", "unknown"):
         (folder / name).write_bytes(b"a,b")
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         kept = StoredChannelState(store, Current(Config(data_dir=tmp_path)), "wecom")
         await kept.save({"early old": ""}, of="jane", until=time.time() - 1.0)
@@ -112,7 +111,7 @@ async def test_what_a_channel_keeps_for_hours_goes_with_the_hours_whatever_becam
 
 
 async def test_a_conversation_that_cannot_be_deleted_does_not_block_others(tmp_path: Path) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
 
     async def forget(conversation: str) -> None:
         if "stuck" in conversation:
@@ -134,7 +133,7 @@ def _put(key: str, execute: Execute) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files that cannot be deleted: run the tests as root")
 async def test_a_folder_that_cannot_be_deleted_stays_recorded_and_does_not_block_others(tmp_path: Path) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     keys = [f"conversation {number:02}" for number in range(50)]
 
     async def forget(conversation: str) -> None:

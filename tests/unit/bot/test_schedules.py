@@ -18,20 +18,18 @@ from agent.blocks import Ask
 from agent.messages import Author, Kind, Message, Origin, Requester, Thread
 from agent.schedules import ScheduleRequest, Timing
 from agent.spending import ModelCall
-from bot.base.schedule_timing import next_time, parse_timing, times_after, times_until
-from bot.base.times import TimingError
+from bot.base.times import TimingError, next_time, parse_timing, times_after, times_until
 from bot.config.schema import AccessConfig, ChannelConfig, Config, ScheduleConfig
 from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import RoleAssignment
 from bot.database import audit
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import RunState
 from bot.journey import claims
 from bot.main.features import gather_presses
 from bot.rights import allowance
 from bot.rights.access import AccessPolicy
-from bot.rights.budget_limits import StandingBudgets
+from bot.rights.budgets import StandingBudgets
 from bot.rights.claimed_run import RunEnding
 from bot.rights.current import Current
 from bot.schedules import proposals
@@ -40,7 +38,7 @@ from bot.schedules.feature import FEATURE
 from bot.schedules.firing import MAX_MADE_UP, fire_due, pause_and_say
 from bot.schedules.proposals import ProposalRefused, propose_schedule
 from bot.schedules.watches import describe_changes
-from bot.schedules.words import describe_next, describe_timing
+from bot.service.schedule_words import describe_next, describe_timing
 from bot.storage import conversations, people, schedules
 from bot.storage.schedules import ScheduleRow, move_next
 from bot.storage.usage import Payer, PricedCall, record_calls
@@ -48,7 +46,7 @@ from catalogue import use_language
 from channels.base import Receipt
 from tests.support.current_config import OPEN_ACCESS
 from tests.support.forked_services import python
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.support.schedule_rows import HOME, add_schedule, find
 
 T = TypeVar("T")
@@ -173,7 +171,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         yield Bench(store)
 

@@ -14,12 +14,11 @@ from agent.blocks import Final, Text
 from agent.messages import Thread
 from bot.base.background import PatientStore
 from bot.database.database import Database, StorageError
-from bot.database.migrate import migrate_database
 from bot.storage.sent_messages import StoredSentMessages, known_messages, run_of_message
 from channels.base import SentMessage
 from channels.shared.reply_writer import ReplyWriter
 from tests.fakes.server import until
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.unit.channels.test_reply_writer import NoLimit, Page
 
 THREAD = Thread("slack", "T1", "C1", "1.0")
@@ -27,7 +26,7 @@ THREAD = Thread("slack", "T1", "C1", "1.0")
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
@@ -96,7 +95,7 @@ class Busy(Page):
 
 async def test_a_message_whose_place_cannot_be_stored_at_once_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "fawn.db"
-    migrate_database(path)
+    make_empty_database(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         async with Database(path, busy_timeout_seconds=0.01) as store:
             page = Busy(lambda: other.execute("BEGIN IMMEDIATE"))  # the database can take nothing from now on

@@ -11,14 +11,19 @@ import pytest
 from aiohttp import web
 
 from agent.setting import Secret
-from agent.settings.acp import ExternalAgentSettings
 from agent.settings.mcp import McpConfig, McpServerSettings
 from agent.settings.models import ModelSettings
-from agent.settings.sections import EmbeddingsConfig, ModelRoles, VoiceConfig
-from agent.settings.web import SearchSettings, WebConfig
+from agent.settings.sections import (
+    EmbeddingsConfig,
+    ExternalAgentSettings,
+    ModelRoles,
+    SearchSettings,
+    VoiceConfig,
+    WebConfig,
+)
 from bot.admin.doctor import run_checks
 from bot.base.findings import Finding
-from bot.config.push import PushConfig, PushTarget
+from bot.config.operations import PushConfig, PushTarget
 from bot.config.schema import Config, MemoryConfig, SandboxConfig
 from bot.main.features import gather_checks
 from tests.fakes.model import FakeModel

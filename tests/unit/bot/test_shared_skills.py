@@ -13,14 +13,14 @@ import pytest
 
 from agent.skills import changes
 from agent.skills.changes import RollBack, plan_roll_back
-from agent.skills.errors import SkillError
 from agent.skills.exchange import keep_version, merge_records, pack_version, read_row
 from agent.skills.library import SkillFolders, SkillLibrary, SkillState
 from agent.skills.records import Pin, SkillRecords, Staged
+from agent.skills.skill import SkillError
 from agent.stored_json import Damaged
 from bot.database.database import Database
 from bot.skills.sharing import LEASE, ROW, SharedSkills
-from bot.storage import shared_files, skill_versions
+from bot.storage import shared_files
 from bot.storage.leases import release_lease, take_leases
 
 pytestmark = pytest.mark.slow
@@ -92,7 +92,7 @@ async def test_a_proposal_is_accepted_changed_rolled_back_and_removed_by_any_pro
     await two.shared.look()
     assert one.skills == two.skills == {}
     assert not (two.library.folders.custom / "add").exists()
-    assert await one.store.run(skill_versions.whole_versions) == {}, "files that no decision names are deleted"
+    assert await one.store.run(shared_files.whole_versions) == {}, "files that no decision names are deleted"
 
 
 async def test_changes_at_the_same_time_are_all_kept(processes: tuple[Process, Process]) -> None:
@@ -176,13 +176,13 @@ async def test_files_that_were_changed_on_a_machine_stay_and_are_disabled(proces
 async def test_files_with_another_hash_are_not_taken(processes: tuple[Process, Process]) -> None:
     one, two = processes
     await accept(one, "first")
-    [version] = await one.store.run(skill_versions.whole_versions)
+    [version] = await one.store.run(shared_files.whole_versions)
     (forged := two.library.data / "versions" / "add" / ("0" * 32) / "add").mkdir(parents=True)
     for name, text in texts("forged").items():
         (forged / name).write_text(text)
     content = pack_version(two.library.data, "add", "0" * 64)
     await one.store.run(
-        partial(skill_versions.write_part, version=version, part=0, parts=1, content=content),
+        partial(shared_files.write_part, version=version, part=0, parts=1, content=content),
     )
     await two.shared.look()
     assert two.skills == {}

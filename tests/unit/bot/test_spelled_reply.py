@@ -11,7 +11,7 @@ import pytest
 
 from agent.blocks import HINT_MARK, Approve, Ask, Block, Failed, Final, Notice, Text, command_hint
 from agent.messages import Thread
-from bot.journey.spelled_reply import open_reply
+from bot.journey.replies import open_reply
 from bot.main.features import gather_commands
 from channels.base import Reply, SentMessages
 from tests.fakes.slack import JANE, FakeSlack

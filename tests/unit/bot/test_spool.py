@@ -12,7 +12,8 @@ import pytest
 
 import bot
 from agent.messages import Thread
-from bot.base import spool
+from bot.base import stored_files
+from bot.base.stored_files import command_folder, row_folder, run_folder, sweep_spool
 from bot.database.database import Database
 from bot.database.migrate import prepare_databases
 from bot.storage import outbox
@@ -40,19 +41,19 @@ def left_copy(folder: Path) -> Path:
 @pytest.mark.parametrize("kind", ["usage", "export", "memory"])
 async def test_what_a_crash_left_of_any_writer_is_swept(store: Database, tmp_path: Path, kind: str) -> None:
     left = [
-        left_copy(spool.run_folder(tmp_path, 7)),
-        left_copy(spool.row_folder(tmp_path, 7)),
-        left_copy(spool.command_folder(tmp_path, kind, "slack:C1:1.0")),
+        left_copy(run_folder(tmp_path, 7)),
+        left_copy(row_folder(tmp_path, 7)),
+        left_copy(command_folder(tmp_path, kind, "slack:C1:1.0")),
     ]
-    waiting = left_copy(spool.command_folder(tmp_path, kind, "slack:C1:2.0"))
+    waiting = left_copy(command_folder(tmp_path, kind, "slack:C1:2.0"))
     payload = orjson.dumps([{"path": str(waiting / "copy"), "name": "copy", "size": 7, "caption": ""}])
     await store.run(lambda execute: outbox.enqueue_files(execute, HOME, payload, key="waits", now=1.0))
-    assert await spool.sweep_spool(store, tmp_path) == len(left)
+    assert await sweep_spool(store, tmp_path) == len(left)
     assert [*(tmp_path / "spool").iterdir()] == [waiting]
 
 
 def test_no_other_module_names_a_folder_of_the_spool() -> None:
     sources = {path: path.read_text("utf-8") for path in Path(bot.__file__).parent.rglob("*.py")}
-    own = Path(spool.__file__)
+    own = Path(stored_files.__file__)
     naming = {path.name for path, text in sources.items() if re.search(r"""["']spool|\bSPOOL\b""", text)}
     assert naming == {own.name, "backup.py", "restore.py"}

@@ -13,11 +13,10 @@ from agent.blocks import Final
 from agent.messages import Author, Kind, Message, Origin, Thread
 from bot.config.schema import AccessConfig
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
+from bot.journey.ignored import DAY_SECONDS, MAX_PER_CHAT, NO_ACCESS_HERE, NO_ACCESS_PAIRING, answer_stranger
 from bot.rights.access import AccessPolicy
-from bot.rights.strangers import DAY_SECONDS, MAX_PER_CHAT, NO_ACCESS_HERE, NO_ACCESS_PAIRING, answer_stranger
 from bot.storage import people
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 GROUP = Thread("telegram", "bot", "-100", "7")
 ASKED = Message(GROUP, "k1", "m1", Author("99", "Eve"), "do it", 0.0, origin=Origin.PERSON)
@@ -26,7 +25,7 @@ NOW = time.time()
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.base.systemd import SystemdNotifier
+from bot.base.process import SystemdNotifier
 from bot.config.loader import load_config
 from bot.config.schema import SystemdConfig
 

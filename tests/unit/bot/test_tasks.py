@@ -13,11 +13,11 @@ from bot.config.schema import AccessConfig
 from bot.database import audit
 from bot.database.audit import AuditKind
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import RunState, TaskState
 from bot.journey.questions import attribute_request
 from bot.rights.current import Current
-from bot.storage import inbox, person_roles, runs, tasks
+from bot.storage import inbox, runs, tasks
+from bot.storage.people import person_subject, store_role
 from bot.storage.tasks import TaskRow
 from bot.tasks.reports import TaskEnd, record_end
 from bot.tasks.starting import (
@@ -31,16 +31,16 @@ from bot.tasks.starting import (
     store_follow_up,
 )
 from tests.support.current_config import current_of
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 JANE, OPERATOR = Author("7", "Jane"), Author("8", "Olga")
 GROUP = Thread("telegram", "bot", "-1")
-PERSON_7 = person_roles.person_subject("bot", JANE.id)
+PERSON_7 = person_subject("bot", JANE.id)
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store:
         yield store
 
@@ -69,7 +69,7 @@ async def test_a_queued_command_begins_with_the_rights_of_its_person_now(store: 
     row = await store.run(partial(queue, current=current, thread=GROUP))
     forbidden = partial(is_forbidden, current=current, row=row)
     assert not await store.run(forbidden)
-    give = partial(person_roles.store_role, place=GROUP, subject=PERSON_7, role="viewer", name="", by=OPERATOR, now=0.0)
+    give = partial(store_role, place=GROUP, subject=PERSON_7, role="viewer", name="", by=OPERATOR, now=0.0)
     await store.run(give)
     assert await store.run(forbidden)
     rows = await store.run(lambda execute: execute("SELECT CAST(body AS TEXT) AS body FROM audit", {}))
@@ -99,7 +99,7 @@ async def test_a_repeated_command_has_the_rights_of_its_person_and_counts_as_a_c
     await retry("rm -rf /x", "add", "bash")
     expected = ["bash", "run_skill", "run_skill", "bash"]
     assert [*taken.values()] == expected, "the tool that started it counts, whatever its title looks like"
-    give = partial(person_roles.store_role, place=GROUP, subject=PERSON_7, role="viewer", name="", by=OPERATOR, now=0.0)
+    give = partial(store_role, place=GROUP, subject=PERSON_7, role="viewer", name="", by=OPERATOR, now=0.0)
     row = await store.run(partial(queue, current=current, thread=GROUP))
     await store.run(give)
     with pytest.raises(TaskRefused, match="does not allow work here"):
@@ -153,8 +153,8 @@ async def test_a_command_and_its_follow_up_have_the_rights_of_all_of_the_run_tha
     assert found.message.people == ("7", "9")
     forbidden = partial(is_forbidden, current=current, row=row)
     assert not await store.run(forbidden)
-    subject = person_roles.person_subject("bot", "9")
-    take = partial(person_roles.store_role, place=GROUP, subject=subject, role="viewer", name="", by=OPERATOR, now=0.0)
+    subject = person_subject("bot", "9")
+    take = partial(store_role, place=GROUP, subject=subject, role="viewer", name="", by=OPERATOR, now=0.0)
     await store.run(take)
     assert await store.run(forbidden)
 

@@ -11,7 +11,6 @@ import pytest
 
 from agent.messages import Thread
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import EntryKind
 from bot.main.features import table_of
 from bot.storage import conversations, retention, transcripts
@@ -19,7 +18,7 @@ from bot.storage.forgetting import PersonKey
 from bot.storage.moved_chats import move_chat
 from bot.storage.own_data import read_conversation
 from bot.storage.transcripts import TranscriptEntry
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 PLACES = {
     "this thread": Thread("slack", "T", "C1", "1.1"),
@@ -37,7 +36,7 @@ PLACES = {
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as opened:
         yield opened
 

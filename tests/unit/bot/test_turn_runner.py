@@ -22,7 +22,6 @@ from agent.turn.factory import build_agent
 from bot.base.data_dir import conversation_folder
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
 from bot.journey import claims
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
@@ -33,7 +32,7 @@ from tests.fakes.server import until
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import open_inbox, open_turns
-from tests.support.rehearsed_database import RehearsedDatabase
+from tests.support.rehearsed_database import RehearsedDatabase, make_empty_database
 
 HELLO = Message(
     Thread("wall", "1", "42"), "k1", "1", Author("42", "Jane"), "hello", 0.0, private=True, origin=Origin.PERSON
@@ -120,7 +119,7 @@ def limits() -> ServiceLimits:
 @pytest.fixture
 async def idle_harness(tmp_path: Path, limits: ServiceLimits) -> AsyncIterator[TurnHarness]:
     """A harness without a running scheduler."""
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with RehearsedDatabase(tmp_path / "fawn.db", busy_timeout_seconds=0.1) as store:
         yield TurnHarness(store, tmp_path, Lingering(tmp_path / "skills"), limits)
 
@@ -226,6 +225,7 @@ async def test_a_place_that_becomes_free_is_for_the_conversation_that_waits_for_
             places.append(free)
 
     live.work.add_done_callback(arrive)
+    await until(lambda: harness.provider.held, what="the sandbox that is kept")
     harness.provider.held[0].set()
     await harness.idle()
     assert places == [0 if waits else 1]

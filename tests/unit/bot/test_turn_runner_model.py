@@ -19,10 +19,9 @@ from langgraph.types import interrupt
 from agent.messages import Kind, Message, Thread
 from agent.settings.models import ModelSettings
 from agent.turn.factory import build_agent
-from bot.base.jobs import JobWorker
+from bot.base.background import JobWorker
 from bot.config.schema import AccessConfig, ServiceLimits
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
 from bot.journey import claims
 from bot.journey.outbox import Outbox
 from bot.journey.scheduler import Scheduler
@@ -37,7 +36,7 @@ from tests.fakes.server import until
 from tests.support.agent_tools import TOOLS, tool_with
 from tests.support.current_config import SERVICES, agent_settings, current_of
 from tests.support.reception import open_inbox, open_turns
-from tests.support.rehearsed_database import rehearsed_database, stored_rows
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database, stored_rows
 from tests.unit.agent.test_resume import call, script
 from tests.unit.bot.test_outbox import RecordingChannel
 from tests.unit.bot.test_turn_runner import HELLO
@@ -117,7 +116,7 @@ def enter(tmp_path: Path, model: FakeModel) -> Open:
     async def opened(
         *tools: BaseTool, wall: RecordingChannel | None = None, retries: int = 0, **plan: Any
     ) -> AsyncIterator[ModelHarness]:
-        migrate_database(tmp_path / "fawn.db")
+        make_empty_database(tmp_path / "fawn.db")
         folders = ConversationFolders(tmp_path / "threads", 16)
         provider, *_ = await select_provider(
             "none", DockerSettings(tmp_path / "skills", state=tmp_path / "sandbox"), folders

@@ -10,13 +10,12 @@ from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.rules import Grant
 from bot.config.schema import AccessConfig
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.journey import questions
 from bot.main.startup import follow_languages
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import question_columns
 from bot.schedules.firing import fire_due
-from bot.storage import conversations, grants
+from bot.storage import calls, conversations
 from bot.storage import questions as stored_questions
 from bot.storage.inbox import pending_commands
 from bot.storage.languages import choose_language
@@ -25,6 +24,7 @@ from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.postgres_sessions import beside, session
 from tests.support.reception import command_runner, command_service, open_inbox
+from tests.support.rehearsed_database import make_empty_database
 from tests.support.schedule_rows import add_schedule
 
 HOME = Thread("telegram", "1", "42")
@@ -40,7 +40,7 @@ APPROVE = Approve("a", "May I?", call="bash", grant=Grant("bash", "make deploy")
 
 
 async def test_a_command_that_two_processes_have_read_runs_once(tmp_path: Path) -> None:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with Database(tmp_path / "fawn.db") as store:
         await open_inbox(store, CURRENT, IDLE_TURNS).receive([NEW])
         runners = [command_runner(store, command_service(CURRENT)) for _ in range(2)]
@@ -112,15 +112,15 @@ async def test_of_two_answers_at_once_only_the_first_is_recorded_and_grants(url:
         click = Message(
             HOME, option, "1", Author("42", "Jane"), option, 2.0, Kind.CLICK, target="a", origin=Origin.PERSON
         )
-        bound = questions.record_answers(execute, OPEN_ACCESS, key, [click], 2.0)
-        return [text for _question, text, _message in bound.answers]
+        questions.record_answers(execute, OPEN_ACCESS, key, [click], 2.0)
+        return [row.answer for row in stored_questions.unresolved_questions(execute, key)]
 
     first, second = await asyncio.to_thread(
         beside, url, lambda execute: press(execute, DENY), lambda execute: press(execute, ALWAYS_ALLOW)
     )
-    assert (first, second) == ([DENY], [])
+    assert (first, second) == ([DENY], [DENY]), "the second one changes nothing"
     with session(url) as one:
-        assert grants.list_grants(one.execute, key) == []
+        assert calls.list_grants(one.execute, key) == []
         found = stored_questions.find_question(one.execute, key, "a")
         assert found
         assert found.answer == DENY

@@ -17,7 +17,6 @@ from bot.budgets.command import CHART_NAME, ChartJobs
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.config.spending import BudgetConfig, Money
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.rights.current import Current
 from bot.rights.reservations import BudgetReservation, Budgets
 from bot.storage import budgets as stored
@@ -25,7 +24,7 @@ from bot.storage import inbox, jobs, outbox, usage
 from bot.storage.outbox import Holder
 from bot.storage.usage import Payer, PricedCall
 from tests.support.reception import command_runner, command_service
-from tests.support.rehearsed_database import MAX_UNIT_SECONDS, SlowUnit, rehearsed_database
+from tests.support.rehearsed_database import MAX_UNIT_SECONDS, SlowUnit, make_empty_database, rehearsed_database
 
 HOME = Thread("telegram", "bot", "7")
 PAYER = Payer(1, f"{HOME}#1", HOME, "7")
@@ -38,7 +37,7 @@ ALLOWED = {
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 

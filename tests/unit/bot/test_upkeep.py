@@ -173,18 +173,10 @@ def old_data_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_a_database_of_an_earlier_version_is_converted_once(old_data_dir: Path) -> None:
+async def test_a_database_without_a_pointer_map_is_not_overwritten(old_data_dir: Path) -> None:
     async with Database(old_data_dir / "fawn.db") as store:
-        with pytest.raises(StorageError, match="not converted"):
+        with pytest.raises(StorageError, match="pointer map"):
             await store.overwrite_deleted()
-    assert (old_data_dir / "fawn.db").read_bytes().count(MARK)
-    prepare_databases(old_data_dir)
-    for name in ("fawn.db",):
-        check(old_data_dir / name)
-        assert not (old_data_dir / name).read_bytes().count(MARK)
-    inode = (old_data_dir / "fawn.db").stat().st_mtime_ns
-    prepare_databases(old_data_dir)
-    assert (old_data_dir / "fawn.db").stat().st_mtime_ns == inode
 
 
 async def test_a_database_without_pages_to_describe_has_nothing_to_overwrite(tmp_path: Path) -> None:

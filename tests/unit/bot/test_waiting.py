@@ -14,15 +14,15 @@ from bot.commands.waits import Waiting
 from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
 from bot.database.database import Database, Execute
-from bot.database.migrate import migrate_database
 from bot.database.states import RunState
 from bot.main.features import gather_waits, table_of
 from bot.rights.approvals import RoutedApproval, question_columns
-from bot.rights.known_people import call_person
+from bot.rights.known_people import call_person, find_people
 from bot.storage import conversations, inbox, questions, runs
 from bot.storage.retention import delete_finished
+from bot.waiting.command import describe_place
 from tests.support.current_config import current_of
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
 GROUP, DIRECT = Thread("telegram", "1", "-100", "7"), Thread("telegram", "1", "42")
 JANE, BOB, BOSS, EVE = Author("42", "Jane"), Author("77", "Bob"), Author("11", "Boss"), Author("66", "Eve")
@@ -34,7 +34,7 @@ FREE, PERSONAL = Ask("free", "Which?"), Ask("personal", "Which?", ("A", "B"), pe
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 
@@ -77,6 +77,28 @@ async def test_a_question_is_listed_for_those_who_may_answer_it_only(
         assert not await listed(store, who, origin=Origin.TASK), "nobody but a person asks for it"
 
 
+async def test_the_list_names_the_chat_and_the_request_that_asks(store: Database) -> None:
+    key = await store.run(lambda execute: ask_jane(execute, FREE))
+    said = replace(SHOW, thread=GROUP, kind=Kind.CHAT, private=False, chat_name="Ops *team*")
+
+    def talk(execute: Execute) -> None:
+        conversations.set_title(execute, key, "The first request")
+        run = "INSERT INTO runs(id, conversation, requester, state, started) VALUES (1, :key, '42', 'waiting', 1)"
+        execute(run, {"key": key})
+        for number, text in enumerate(("Deploy the shop", "And the docs"), 1):
+            asked = replace(said, key=f"asked{number}", text=text)
+            row = inbox.store_message(execute, asked, key, ready=1.0, received=1.0)
+            execute("UPDATE inbox SET run=:run WHERE id=:row", {"run": 1 if number == 1 else 99, "row": row})
+
+    await store.run(talk)
+    [item] = (await listed(store, JANE)).values()
+    assert item.title == "Deploy the shop"
+    assert describe_place(item) == "“Ops team” on Telegram"
+    await store.run(lambda execute: execute("UPDATE inbox SET payload='{' WHERE key LIKE 'asked%'", {}))
+    [item] = (await listed(store, JANE)).values()
+    assert (item.title, describe_place(item)) == ("The first request", "`telegram/1/-100`")
+
+
 async def test_what_others_approve_is_hidden_from_who_does_not_belong_there(store: Database) -> None:
     """The default role may approve for others, so everybody may answer; who never wrote there sees nothing."""
     await store.run(lambda execute: ask_jane(execute, replace(ROUTED, approvers=("member",))))
@@ -116,6 +138,32 @@ async def test_an_answer_becomes_a_press_on_the_question_itself(
             assert await store.run(lambda execute, other=other: table.redirect(execute, other, 9.0)) is None  # type: ignore[misc]  # lambda
 
 
+@pytest.mark.parametrize(("ask", "decider"), [(OWN, JANE), (ROUTED, BOSS)])
+async def test_a_word_decides_the_only_call_of_the_chat_for_who_may_press_its_button(
+    store: Database, ask: Approve, decider: Author
+) -> None:
+    key = await store.run(lambda execute: ask_jane(execute, ask))
+    table = gather_waits(current_of(telegram=ACCESS))
+    here = replace(SHOW, thread=GROUP, private=False)
+
+    async def given(author: Author, words: str, **values: object) -> tuple[str, str, str] | None:
+        event = replace(here, author=author, text=words, **values)  # type: ignore[arg-type]  # fields
+        found = await store.run(lambda execute: table.redirect(execute, event, 9.0))
+        return (found.conversation, found.press.target, found.press.text) if found else None
+
+    assert await given(decider, "approve") == (key, ask.id, "Approve")
+    assert await given(decider, "deny") == (key, ask.id, "Deny")
+    others = [await given(who, "approve") for who in (JANE, BOB, BOSS, EVE) if who != decider]
+    assert others == [None] * 3, "nobody else decides"
+    assert [await given(decider, words) for words in ("approve it", "approve 1 now", "approved")] == [None] * 3
+    assert [await given(decider, "approve", origin=each) for each in (Origin.BOT, Origin.TASK)] == [None] * 2
+    there = replace(DIRECT, chat=decider.id)
+    assert await given(decider, "approve", thread=there, private=True) == (key, ask.id, "Approve")
+    await store.run(lambda execute: ask_jane(execute, replace(ask, id="second")))
+    assert await given(decider, "approve") is None, "of two, neither"
+    assert await given(decider, "approve", thread=there, private=True) is None
+
+
 async def test_another_call_has_another_number_and_an_old_one_hits_nothing(store: Database) -> None:
     """Also where its id is the same, as after a call that the model repeats."""
     key = await store.run(lambda execute: ask_jane(execute, OWN))
@@ -151,3 +199,8 @@ async def test_a_person_is_called_by_their_name_wherever_they_ask(
         return call_person(execute, channel, id)
 
     assert await store.run(work) == name
+
+
+async def test_an_id_that_begins_with_the_mark_of_a_mention_names_its_person(store: Database) -> None:
+    found = await store.run(lambda execute: find_people(execute, "matrix", "@jane:example.org"))
+    assert [each.id for each in found] == ["@jane:example.org"]

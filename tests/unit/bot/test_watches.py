@@ -17,13 +17,12 @@ from agent.settings.sections import PermissionConfig
 from agent.web.fetcher import WebFetcher
 from bot.config.schema import AccessConfig, ChannelConfig, Config
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
 from bot.rights.current import Current
 from bot.schedules.firing import fire_due
 from bot.schedules.watches import MAX_FAILURES, WatchJobs
 from bot.storage import jobs
 from bot.storage.inbox import open_rows
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 from tests.support.schedule_rows import add_schedule
 from tests.support.web_server import ARTICLE, ClonedResponse, WebSite, serve_site
 
@@ -71,7 +70,7 @@ class WatchBench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[WatchBench]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as store, serve_site() as site:
         yield WatchBench(store, site)
 

@@ -16,20 +16,19 @@ from bot.config.schema import AccessConfig, ServiceLimits
 from bot.config.spending import BudgetConfig, TokenCount
 from bot.config.team import Right, RoleAssignment, RoleConfig, TeamConfig
 from bot.database.database import Database
-from bot.database.migrate import migrate_database
 from bot.database.states import RunState
 from bot.journey import claims
 from bot.journey.inbox import longest_wait
 from bot.rights.access import AccessPolicy
-from bot.rights.budget_limits import StandingBudgets
+from bot.rights.budgets import StandingBudgets
 from bot.rights.claimed_run import ClaimedRun, RunEnding
 from bot.storage.usage import Payer, PricedCall, record_calls
 from tests.support.current_config import OPEN_ACCESS, current_of
 from tests.support.idle_turns import IDLE_TURNS
 from tests.support.reception import open_inbox
-from tests.support.rehearsed_database import rehearsed_database
+from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
-GROUP = Thread("telegram", "1", "-5", "")
+GROUP = Thread("telegram", "1", "-5", "7")  # where everybody steers
 JANE, EVE = Author("42", "Jane"), Author("78", "Eve")
 LONGEST = longest_wait(ServiceLimits())
 EVE_READS = AccessPolicy({"telegram": AccessConfig(open=True, roles=(RoleAssignment("viewer", ("78",)),))})
@@ -42,7 +41,7 @@ EVE_IS_GUEST = AccessPolicy(
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[Database]:
-    migrate_database(tmp_path / "fawn.db")
+    make_empty_database(tmp_path / "fawn.db")
     async with rehearsed_database(tmp_path / "fawn.db") as made:
         yield made
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
+import termios
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -24,15 +27,22 @@ from channels import console
 from channels.base import OutgoingFile, Unattended
 from channels.console import AttachedView, ConsoleChannel
 from channels.console.plain import PlainView
-from channels.console.tui import wrap_line
+from channels.console.tui import TerminalView, wrap_line
+from channels.console.view import Key
 from channels.shared.texts import NOT_STORED, REPEAT_MARK
 from tests.fakes.server import until
+from tests.support.forked_services import python
 from tests.support.recording_inbox import Box, Memory
 from tests.support.rigs.console import ConsoleRig
 from tests.support.terminal import PATIENCE, Terminal
 
 JANE = Thread("console", "local", "jane")
-DRIVER = Path(__file__).parents[2] / "support" / "console_process.py"
+DRIVER = str(Path(__file__).parents[2] / "support" / "console_process.py")
+
+
+def driver(log: Path) -> list[str]:
+    """Return the command of a process with only a console, which has loaded the program."""
+    return [*python(), DRIVER, str(log)]
 
 
 def offered(log: Path) -> list[tuple[Kind, str, str]]:
@@ -51,9 +61,7 @@ def log(tmp_path: Path) -> Path:
 
 def piped(log: Path, text: str | bytes, logged: str = "") -> str:
     data = text if isinstance(text, bytes) else text.encode()
-    done = subprocess.run(
-        [sys.executable, DRIVER, log], input=data, capture_output=True, timeout=PATIENCE, cwd=log.parent, check=False
-    )
+    done = subprocess.run(driver(log), input=data, capture_output=True, timeout=PATIENCE, cwd=log.parent, check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr.decode() == f"{logged}LEFT\n"
     return done.stdout.decode()
@@ -66,7 +74,7 @@ def test_lines_that_arrive_together_are_one_message(log: Path) -> None:
 
 
 def test_lines_that_arrive_apart_are_two_messages(log: Path) -> None:
-    with subprocess.Popen([sys.executable, DRIVER, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(driver(log), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
         process.stdin.write(b"first\n")
@@ -131,7 +139,7 @@ def test_a_failure_is_printed_as_the_answer(log: Path) -> None:
 
 
 def test_a_number_or_the_text_of_an_option_answers_the_question(log: Path) -> None:
-    with subprocess.Popen([sys.executable, DRIVER, log], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(driver(log), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
         for answer in (b"2\n", b"red\n", b"3\n", b"something else\n"):
@@ -312,7 +320,7 @@ def test_rows_fit_the_screen_and_keep_every_word(line: str, columns: int) -> Non
 
 
 def open_console(log: Path, rows: int = 24, columns: int = 80) -> Terminal:
-    return Terminal([sys.executable, str(DRIVER), str(log)], log.parent, {**os.environ, "TERM": "xterm"}, rows, columns)
+    return Terminal(driver(log), log.parent, {**os.environ, "TERM": "xterm"}, rows, columns)
 
 
 @pytest.fixture
@@ -399,6 +407,39 @@ def test_enter_in_a_search_sends_the_line_that_was_found_and_ctrl_c_leaves_it(te
     assert (Kind.CHAT, "remi", "") not in offered(log)
 
 
+class Watched(io.TextIOWrapper):
+    """A terminal, with what each printed text met: whether Ctrl-C was a signal."""
+
+    signals: dict[str, bool]
+
+    def write(self, text: str) -> int:
+        self.signals[text.strip()] = bool(termios.tcgetattr(self.fileno())[3] & termios.ISIG)
+        return super().write(text)
+
+
+async def test_ctrl_c_stays_a_key_while_something_is_printed(tmp_path: Path) -> None:
+    """A signal in that moment would stop the service, and a press that nobody gets would not leave."""
+    master, slave = pty.openpty()
+    with open(slave, encoding="utf-8") as source, Watched(open(os.dup(slave), "wb"), encoding="utf-8") as target:
+        target.signals = {}
+        async with TerminalView(source, target, tmp_path, tmp_path, upload_mb=1) as view:
+            pressed = asyncio.create_task(view.read())
+            await until(lambda: not termios.tcgetattr(slave)[3] & termios.ISIG, what="the prompt")
+            await view.write("printed")
+            os.write(master, b"\x03")
+            assert await pressed is Key.INTERRUPT
+        assert target.signals["printed"] is False
+    os.close(master)
+
+
+def test_tab_completes_a_path_with_blanks_as_the_prompt_reads_it(terminal: Terminal, log: Path, tmp_path: Path) -> None:
+    (tmp_path / "my file.csv").write_text("a")
+    terminal.type(f"@{tmp_path}/my\t")
+    terminal.until(lambda: "file.csv" in "".join(terminal.rows()))  # a long path continues on the next row
+    terminal.type("\r")
+    terminal.shows("Sent with your message: my file.csv")
+
+
 def test_ctrl_c_empties_the_line_first_and_ctrl_d_leaves(terminal: Terminal, log: Path) -> None:
     terminal.type("half a sen")
     terminal.shows("› half a sen")
@@ -473,7 +514,7 @@ def test_a_saved_file_is_a_link_that_line_breaks_do_not_cut(log: Path) -> None:
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
 def test_a_terminal_without_colours_gets_none(log: Path, name: str, value: str) -> None:
     environment = {**os.environ, "TERM": "xterm", name: value}
-    window = Terminal([sys.executable, str(DRIVER), str(log)], log.parent, environment)
+    window = Terminal(driver(log), log.parent, environment)
     try:
         window.until(lambda: "›" in window.text())
         window.type("hello there\r")

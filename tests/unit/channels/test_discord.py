@@ -10,13 +10,16 @@ import pytest
 
 from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
 from agent.messages import ANYWHERE, Kind, Message, Thread, Unreadable
-from channels.base import CommandInfo, OutgoingFile, Receipt, Refused, TryLater
+from channels.base import CommandInfo, OutgoingFile, Receipt, Refused, TitleSetter, TryLater
+from channels.discord.api import WINDOW_SECONDS
+from channels.discord.body import COMPONENTS_FLAG, MAX_MESSAGE_CHARS, DiscordMessage, message_body
 from tests.fakes.discord import CHANNEL, GUILD, JANE, MAX, Rates
 from tests.fakes.discord_world import ROLE
 from tests.fakes.server import until
 from tests.support.recording_inbox import Box, Memory
 from tests.support.rigs.discord import DiscordRig
 from tests.support.rigs.registry import deliver
+from tests.unit.channels.test_rate_limit import ClockLoop
 
 
 class Slow(Box):
@@ -406,7 +409,73 @@ async def test_a_mention_in_a_human_thread_brings_the_earlier_messages(rig: Disc
         "it is the cache",
     ]
     few = await rig.channel.enrich(message, 2)
-    assert [quote.text for quote in few.quotes if quote.kind == "earlier"] == ["idea 4", "it is the cache"]
+    assert [quote.text for quote in few.quotes if quote.kind == "earlier"] == [
+        "The build is red",
+        "idea 4",
+        "it is the cache",
+    ]
+
+
+async def talk_above(rig: DiscordRig, text: str, most: int = 20) -> list[str]:
+    rig.server.say(text, CHANNEL, mention=True)
+    await until(lambda: any(said.text == text for said in rig.box.messages))
+    [message] = [said for said in rig.box.messages if said.text == text]
+    rich = await rig.channel.enrich(message, most)
+    return [quote.text for quote in rich.quotes if quote.kind == "earlier"]
+
+
+@pytest.mark.parametrize("gap", ["none", "a new session", "another role"])
+async def test_what_the_gateway_delivered_is_not_read_again(rig: DiscordRig, gap: str) -> None:
+    """What the bot has not heard is read once, and again where it may have missed something."""
+    rig.server.say("before it came", CHANNEL, user=MAX, ago=600, quiet=True)
+    assert await talk_above(rig, "first") == ["before it came"]
+    typo = rig.server.say("the buidl is red", CHANNEL, user=MAX)
+    secret = rig.server.say("the password is 1234", CHANNEL, user=MAX)
+    assert await talk_above(rig, "second", 3) == ["first", "the buidl is red", "the password is 1234"]
+    rig.server.amend(typo["id"], "the build is red", CHANNEL)
+    rig.server.withdraw(secret["id"], CHANNEL)
+    if gap == "a new session":
+        rig.server.forget()
+        rig.server.abort()
+        await until(lambda: rig.server.identifies == 2)
+    elif gap == "another role":
+        rig.server.push("GUILD_ROLE_UPDATE", {"guild_id": GUILD, "role": {"id": ROLE, "tags": {}}})
+    assert await talk_above(rig, "third") == ["before it came", "first", "the build is red", "second"]
+    assert (len(rig.server.calls_of("getMessages")) == 1) == (gap == "none")
+
+
+async def test_people_who_ask_at_once_share_one_look_at_the_channel(rig: DiscordRig) -> None:
+    rig.server.say("before it came", CHANNEL, user=MAX, ago=600, quiet=True)
+    for number in range(20):
+        rig.server.say(f"question {number}", CHANNEL, mention=True)
+    await rig.box.next(20)
+    rich = await asyncio.gather(*(rig.channel.enrich(message, 50) for message in rig.box.messages))
+    talk = ["before it came", *(f"question {number}" for number in range(20))]
+    assert [[quote.text for quote in each.quotes] for each in rich] == [talk[: number + 1] for number in range(20)]
+    assert len(rig.server.calls_of("getMessages")) == 1
+
+
+async def test_a_channel_that_is_not_known_holds_nobody_else(rig: DiscordRig) -> None:
+    starter = rig.server.say("The build is red", CHANNEL, user=MAX)
+    rig.server.thread(CHANNEL, "The build", MAX, starter["id"], quiet=True)
+    rig.server.fault("slow", "getChannel", seconds=0.5)
+    rig.server.say("one", starter["id"], mention=True)
+    await until(lambda: rig.server.calls_of("getChannel"))
+    rig.server.say("two", starter["id"], mention=True)
+    rig.server.say("elsewhere", CHANNEL, mention=True)
+    await rig.box.next(3)
+    assert [message.text for message in rig.box.messages] == ["elsewhere", "one", "two"]
+    assert {message.thread.topic for message in rig.box.messages[1:]} == {starter["id"]}
+    assert len(rig.server.calls_of("getChannel")) == 1
+
+
+async def test_a_title_needs_no_look_at_the_thread(rig: DiscordRig) -> None:
+    message = await asked(rig, "please sum up the report of the quarter")
+    await answer(rig, message, "Done.")
+    assert isinstance(rig.channel, TitleSetter)
+    await rig.channel.set_title(message.thread, "Quarter")
+    assert rig.server.rooms[message.id].name == "Quarter"
+    assert not rig.server.calls_of("getChannel")
 
 
 async def test_a_ping_refers_to_the_answer_and_reaches_one_person(rig: DiscordRig) -> None:
@@ -529,3 +598,32 @@ async def test_where_files_are_forbidden_a_long_answer_is_messages(rig: DiscordR
     await rig.channel.reply(message.thread, Memory(rows=posts.rows), to=message.id).finish(Final(LONG))
     texts = [each.text for each in rig.server.visible(message.id)[1:]]
     assert "".join("".join(texts).split()) == "".join(LONG.split())
+
+
+@pytest.mark.parametrize("links", [1, 10, 40, 70])
+def test_no_length_of_a_text_gives_its_links_a_preview_while_it_works(links: int) -> None:
+    """The marks that hide previews are never left out: a text with which they do not fit is a component."""
+    text = " ".join(f"https://evil.test/{number:04}" for number in range(links)) + " x" * ((1990 - 23 * links) // 2)
+    body = message_body(DiscordMessage(text, progress="reads"))
+    if not body["flags"] & COMPONENTS_FLAG:
+        assert len(body["content"]) <= MAX_MESSAGE_CHARS
+        assert body["content"].count("<https://") == links
+    assert links < 40 or body["flags"] & COMPONENTS_FLAG
+
+
+def test_a_crowd_has_its_threads_before_any_answer_ends(tmp_path: Path) -> None:
+    """Ends need their threads: what is kept for ends is for these, too. In the limits' time."""
+
+    async def work() -> None:
+        async with DiscordRig.start(tmp_path) as rig:
+            chats = [Thread("discord", GUILD, CHANNEL, rig.server.say("sum up", CHANNEL)["id"]) for _ in range(40)]
+            began = asyncio.get_running_loop().time()
+            replies = [rig.channel.reply(chat, Memory(f"r{n}"), to=chat.topic) for n, chat in enumerate(chats)]
+            await until(lambda: len(rig.server.calls_of("createThread")) == len(chats))
+            assert asyncio.get_running_loop().time() - began < 2 * WINDOW_SECONDS
+            for reply in replies:
+                await reply.close()
+
+    loop = ClockLoop(io_seconds=0.003)
+    loop.run_until_complete(work())
+    loop.close()

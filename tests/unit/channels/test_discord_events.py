@@ -94,7 +94,7 @@ def test_replies_to_the_bot_are_for_it_and_others_are_quotes() -> None:
     )
     assert read(own, ROOM, DiscordAccount("1000", opens_threads=False)).thread == ROOM
     theirs = said("<@1000> is it?", message_reference=reference, referenced_message=said("so it is"))
-    assert read(theirs).quotes == (Quote("Jane", "so it is", author_id="2000"),)
+    assert read(theirs).quotes == (Quote("Jane", "so it is", author_id="2000", member=True),)
     gone = said("<@1000> is it?", message_reference=reference, referenced_message=None)
     assert read(gone).quotes == ()
 
@@ -140,6 +140,30 @@ def test_edits_count_and_link_previews_do_not() -> None:
     assert found.key.startswith(f"{found.target}:edit:")
     assert events.parse_edit(said("x", edited_timestamp=None), ROOM, ME) is None
     assert events.parse_edit(edited | {"author": FAWN}, ROOM, ME) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "thread", "addressed"),
+    [
+        ("<@1000> better", ROOM, True),
+        ("<@1000> better", INSIDE, True),
+        ("better", ROOM, False),
+        ("<@2000> better", ROOM, False),
+        ("better", DIRECT, True),
+    ],
+)
+def test_a_mention_that_an_edit_adds_is_addressed_and_begins_its_thread(
+    content: str, thread: Thread, addressed: bool
+) -> None:
+    posted = "2016-04-30T11:18:25.796000+00:00"
+    edited = said(content, edited_timestamp=posted, mentions=[FAWN] if "1000" in content else [])
+    found = events.parse_edit(edited, thread, ME)
+    assert found
+    assert (found.kind, found.addressed, found.text[-6:]) == (Kind.EDIT, addressed, "better")
+    assert found.thread.topic == ("175928847299117063" if addressed and thread is ROOM else thread.topic)
+    late = events.parse_edit(edited | {"edited_timestamp": "2016-04-30T12:18:26.796000+00:00"}, thread, ME)
+    assert late
+    assert late.addressed is (thread is DIRECT)
 
 
 def test_a_bulk_deletion_deletes_every_message() -> None:

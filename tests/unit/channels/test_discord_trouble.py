@@ -23,9 +23,7 @@ from agent.setting import Secret
 from channels import discord
 from channels.base import Channel, ChatGone, Health, OutcomeUnknown, Refused, TryLater
 from channels.discord import DiscordSettings
-from channels.discord.api import NONCE_MARK, DiscordApi
-from channels.discord.limits import account_window
-from channels.discord.texts import TOKEN_SHARED
+from channels.discord.api import NONCE_MARK, TOKEN_SHARED, DiscordApi, account_window
 from channels.shared.lifecycle import opened
 from channels.shared.rate_limit import Priority, RateLimiter, RateLimits
 from tests.fakes.discord import BOT, CHANNEL, GUILD, MAX, TOKEN, FakeDiscord, Rates

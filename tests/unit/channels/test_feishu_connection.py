@@ -23,7 +23,8 @@ from channels import feishu
 from channels.base import Channel, CommandInfo, Health, Receipt, Refused, TryLater
 from channels.feishu import sdk_process as feishu_process
 from channels.feishu.connection import PROGRAM, FeishuConnection
-from channels.feishu.setup_guide import OPTIONAL_SCOPES, REQUIRED_SCOPES
+from channels.feishu.setup import OPTIONAL_SCOPES, REQUIRED_SCOPES
+from channels.shared.inbound import LANES
 from tests.fakes.feishu import APP, DIRECT, KIM, SECRET, FakeFeishu
 from tests.fakes.feishu_world import guide_scopes
 from tests.fakes.server import until
@@ -33,9 +34,15 @@ from tests.support.rigs.feishu import FeishuRig
 from tests.support.rigs.registry import ready
 
 
+class ProcessRig(FeishuRig):
+    """With the program of the service: an interpreter of its own."""
+
+    connect = staticmethod(feishu.connect)
+
+
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[FeishuRig]:
-    async with FeishuRig.start(tmp_path) as made:
+    async with ProcessRig.start(tmp_path) as made:
         await ready(made)
         yield made
 
@@ -129,7 +136,7 @@ async def test_an_event_that_could_not_be_stored_is_read_from_the_history_later(
     assert not rig.server.acknowledged(event)
 
 
-async def test_concurrent_events_are_committed_together_in_order() -> None:
+async def test_concurrent_events_are_offered_together_and_stored_in_order() -> None:
     box, texts = Held(), [str(number) for number in range(30)]
     async with FakeFeishu() as server, connected(server, box) as (channel, _):
         server.patience = 20.0
@@ -140,10 +147,10 @@ async def test_concurrent_events_are_committed_together_in_order() -> None:
         box.free.clear()
         for text in texts:
             server.send(text, chat=f"oc_{int(text) % 3}", mention=True)
-        await until(lambda: len(box.waiting) == 1 + len(texts), what="all of them")
-        assert box.waiting == ["hello", *texts]
+        await until(lambda: len(box.waiting) >= 1 + LANES, what="one in each lane, though none is stored")
         box.free.set()
         await until(lambda: all(map(server.acknowledged, server.pushed)))
+    assert box.waiting == ["hello", *texts]
     assert [message.text for message in box.messages] == ["hello", *texts]
     assert [len(event.answers) for event in server.pushed.values()] == [1] * (1 + len(texts))
 
@@ -299,7 +306,7 @@ async def test_an_expired_token_is_replaced(rig: FeishuRig) -> None:
 @pytest.mark.slow
 async def test_secret_and_token_are_not_in_logs_or_errors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    async with FeishuRig.start(tmp_path, proxy="") as rig:
+    async with ProcessRig.start(tmp_path, proxy="") as rig:
         await ready(rig)
         told: list[BaseException] = []
         for kind in ("drop", "error", "flood"):
@@ -392,7 +399,7 @@ def test_the_undocumented_names_of_the_sdk_are_where_they_were() -> None:
     program = f"""
 import importlib.metadata, inspect, runpy
 assert importlib.metadata.version("lark-oapi").startswith("1.7."), "another minor version"
-ws = runpy.run_path({str(PROGRAM)!r})["load_sdk_module"]()
+ws = runpy.run_path({PROGRAM[-1]!r})["load_sdk_module"]()
 assert len(inspect.signature(ws._ws_connect_kwargs).parameters) == 1
 assert callable(ws.JSON.marshal) and ws.Response(code=200).code == 200 and hasattr(ws, "loop")
 client = ws.Client(app_id="a", app_secret="b", domain="http://127.0.0.1:9", auto_reconnect=False)

@@ -8,7 +8,7 @@ import pytest
 
 from agent.messages import Attachment
 from channels.base import Refused
-from channels.shared.file_limits import limit_chunks
+from channels.shared.files import limit_chunks
 
 
 @pytest.mark.parametrize("size", [None, 1])

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
 
 from agent.messages import Author, Kind, Message, Origin, Thread, Unreadable
 from channels.base import Gap, NotStored, Receipt, TryLater
 from channels.shared.background import BackgroundTasks
+from channels.shared.caches import FairQueue, Sparing
 from channels.shared.inbound import Event, InboundPipeline
 
 
@@ -153,3 +155,43 @@ async def test_a_gap_is_closed_when_all_missed_messages_are_stored(platform_fail
     filled = await inbox.pipeline.fill_gap(inbox, await inbox.open_gap("test", "space"), missed())
     assert inbox.stored == ["key 1", "key 2"]
     assert (filled, inbox.closed) == ((False, []) if platform_fails else (True, [1]))
+
+
+async def test_a_flood_is_stored_in_few_transactions_and_nobody_waits_behind_it() -> None:
+    """Each batch has events of everybody who waits; those of a person keep their order."""
+    inbox = Inbox()
+    batches: list[list[str]] = []
+    free = asyncio.Event()
+
+    async def receive(events: Sequence[Event]) -> list[Receipt]:
+        batches.append([event.key for event in events])
+        await free.wait()
+        return [Receipt.ACCEPTED] * len(events)
+
+    inbox.pipeline.receive = receive
+    flood = [asyncio.create_task(inbox.pipeline.store([message(number)])) for number in range(500)]
+    other = replace(message(500), author=Author("ben", "Ben"))
+    stored = asyncio.create_task(inbox.pipeline.store([other]))
+    free.set()
+    await stored
+    assert sum(map(len, batches[: 1 + next(n for n, batch in enumerate(batches) if other.key in batch)])) < 60
+    await asyncio.gather(*flood)
+    assert len(batches) < 500 / 10
+    assert [key for batch in batches for key in batch if key != other.key] == [message(n).key for n in range(500)]
+    assert len(inbox.working) == Sparing.MOST + 1
+
+
+async def test_a_batch_that_cannot_be_stored_fails_for_each_that_offered_an_event() -> None:
+    inbox = Inbox(outages=1)
+    offers = [asyncio.create_task(inbox.pipeline.store([message(number)])) for number in range(3)]
+    results = await asyncio.gather(*offers, return_exceptions=True)
+    assert [type(each) for each in results] == [NotStored] * 3
+    assert await inbox.pipeline.store([message(0)]) == [Receipt.ACCEPTED]
+
+
+def test_a_flood_of_one_person_lets_others_pass_and_a_talk_keeps_its_order() -> None:
+    queue = FairQueue[str]()
+    for number, person in enumerate("aabaacab"):
+        queue.put(person, f"{person}{number}")
+    assert queue.take(10, 3) == ["a0", "a1", "b2", "a3", "c5", "b7"]
+    assert queue.take(10, 3) == ["a4", "a6"]

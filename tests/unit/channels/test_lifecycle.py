@@ -1,7 +1,8 @@
-"""Channel startup refuses unusable settings before any call."""
+"""Channel startup refuses unusable settings before any call; a token that is rejected later is a fault."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 from agent.setting import Secret
 from channels import discord, feishu, slack, telegram
-from channels.base import Refused
+from channels.base import ChannelError, Health, OutcomeUnknown, Readiness, Refused, TokenRejected, TryLater
+from channels.shared.http_client import TokenState
 
 SETTINGS: list[Any] = [
     discord.DiscordSettings(Secret("x")),
@@ -32,3 +34,29 @@ async def test_an_invalid_ca_file_is_reported(settings: Any, tmp_path: Path) -> 
         with pytest.raises(Refused, match="`ca_file` cannot be used"):
             async with channel.connect(wrong):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_rejected"),
+    [
+        ([TokenRejected("revoked")], True),
+        ([TokenRejected("revoked"), None], False),
+        ([TokenRejected("revoked"), Refused("no such message")], False),
+        ([TokenRejected("revoked"), TryLater("502")], True),
+        ([TokenRejected("revoked"), OutcomeUnknown("504")], True),
+        ([None, TokenRejected("revoked")], True),
+        ([Refused("no such message")], False),
+    ],
+    ids=repr,
+)
+def test_the_latest_answer_says_whether_the_platform_takes_the_token(
+    answers: list[ChannelError | None], is_rejected: bool
+) -> None:
+    state = TokenState()
+    for answer in answers:
+        with suppress(ChannelError), state.watch():
+            if answer:
+                raise answer
+    assert bool(state.fault) is is_rejected
+    known = Readiness(Health.READY, 1.0, "@fawn").with_fault(state.fault, state.since)
+    assert known.health is (Health.DOWN if is_rejected else Health.READY)

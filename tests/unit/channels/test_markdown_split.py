@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from channels.shared.markdown_split import split_markdown, utf16_length
+from channels.console.markdown import LiveMarkdown, render_markdown
+from channels.matrix.html import to_html
+from channels.shared.markdown import JOINER, open_wide_emphasis, split_markdown, utf16_length
+from channels.telegram.markdown import to_entities
+from channels.telegram.rich import to_rich_html
+from channels.whatsapp.markdown import to_whatsapp
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 WORD = st.text(st.characters(categories=["L", "N", "So"]), min_size=1, max_size=12)
@@ -102,3 +107,40 @@ def test_the_header_of_a_table_is_repeated() -> None:
 def test_a_line_without_spaces_is_split_at_the_limit() -> None:
     assert split_markdown("长" * 25, 10) == ["长" * 10, "长" * 10, "长" * 5]
     assert split_markdown("aaaa bbbb cccc", 10) == ["aaaa bbbb ", "cccc"]
+
+
+WIDE = {  # Markdown → as WhatsApp shows it
+    "**标题：**内容": "*标题：*内容",
+    "这是**“取出”模式**。": "这是*“取出”模式*。",
+    "边界：**社区显示：**某某 与 **有效**。": "边界：*社区显示：*某某 与 *有效*。",
+    "使用**`pip install`**命令": "使用*`pip install`*命令",
+    "日本語の**「強調」**です": "日本語の*「強調」*です",
+    "*斜体。*后文": "_斜体。_后文",
+    "价格是**¥5**元": "价格是*¥5*元",
+    "**굵게.**다음": "*굵게.*다음",
+    "**「A」**と**「B」**": "*「A」*と*「B」*",
+    "`**不。**动` 与 a*b": "`**不。**动` 与 a*b",
+    "```\n**不。**动\n```": "```\n**不。**动\n```",
+}
+
+
+@pytest.mark.parametrize(("markdown", "shown"), WIDE.items())
+def test_emphasis_beside_wide_punctuation_works_in_every_parser(markdown: str, shown: str) -> None:
+    """What else each of them does with a text has tests of its own: here, no star may be left, and no joiner."""
+    assert to_whatsapp(markdown) == shown
+    table = f"| a |\n|---|\n| {markdown} |" if "\n" not in markdown else markdown
+    live = "".join(LiveMarkdown().render(markdown, 60))
+    for text in (
+        to_entities(markdown)[0],
+        to_html(markdown),
+        render_markdown(markdown, 60),
+        live,
+        to_rich_html(table, mentions=True),
+    ):
+        assert JOINER not in text
+        assert "**" not in text or "不。" in text
+
+
+def test_stars_without_end_cost_no_time() -> None:
+    for text in ("。*" * 50_000, "字`" * 50_001, "字``" * 50_001, "字\\" * 50_000):
+        open_wide_emphasis(text)

@@ -20,12 +20,12 @@ from agent.messages import ANYWHERE, Kind, Message, Unreadable
 from agent.setting import Secret
 from channels.base import ChatGone, Receipt
 from channels.matrix import MatrixSettings
-from channels.matrix.account_probe import probe_matrix_account
 from channels.matrix.events import MatrixAccount, read_event
 from channels.matrix.html import to_html
 from channels.matrix.reply import MatrixMessage, message_content
 from channels.matrix.rooms import Known, Rooms
 from channels.matrix.sender import MAX_EVENT_BYTES
+from channels.matrix.setup import probe_matrix_account
 from tests.support.encrypting_person import EncryptingPerson
 from tests.support.rigs.matrix import MatrixRig
 from tests.support.rigs.registry import Memory, heard, ready, settled, until
@@ -99,6 +99,16 @@ async def test_an_edit_by_another_person_is_dropped(rig: MatrixRig) -> None:
     edit = await rig.box.next(kind=Kind.EDIT)
     assert (edit.author.id, edit.text, edit.target) == (rig.jane.id, "delete the old reports", asked.key)
     assert len(rig.box.messages) == 2
+
+
+async def test_a_mention_that_an_edit_adds_is_addressed(rig: MatrixRig) -> None:
+    said = rig.jane.send(rig.group, text("what is the plan?"))
+    new = text("Fawn, what is the plan?") | {"m.mentions": {"user_ids": [rig.bot]}}
+    relation = {"rel_type": "m.replace", "event_id": said}
+    rig.jane.send(rig.group, text("* …", **{"m.new_content": new, "m.relates_to": relation}))
+    edit = await rig.box.next(kind=Kind.EDIT)
+    assert (edit.addressed, edit.id, edit.thread.topic) == (True, said, said)
+    assert edit.text == "what is the plan?"
 
 
 async def test_what_is_written_before_the_bot_enters_is_answered_and_older_history_is_not(rig: MatrixRig) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from channels.base import TryLater
-from channels.discord.limits import account_window
+from channels.discord.api import account_window
+from channels.feishu.api import FeishuLimits
 from channels.shared.rate_limit import (
     CallRate,
     MethodLimits,
@@ -389,6 +390,15 @@ def test_discord_takes_fifty_calls_at_once_and_keeps_most_of_them_for_ends(timed
     timed(work())
 
 
+# open.feishu.cn/document/server-docs/api-call-guide/frequency-control: 50 calls of an API a second, 1,000 a minute
+def test_fifty_cards_of_feishu_go_out_at_once_and_the_next_one_after_a_second(timed: Timed) -> None:
+    async def work() -> None:
+        limits = RateLimiter(FeishuLimits())
+        assert await times(limits, 51, FIRST) == [0.0] * 50 + [1.06]
+
+    timed(work())
+
+
 def test_a_call_that_was_scheduled_is_counted_once_and_any_other_too(timed: Timed) -> None:
     async def work() -> None:
         limits = RateLimiter(RateLimits(account=account_window(0.0)))  # 5 calls a second
@@ -399,6 +409,32 @@ def test_a_call_that_was_scheduled_is_counted_once_and_any_other_too(timed: Time
         assert now() == 0
         await limits.count_call()
         assert now() == 1.06
+
+    timed(work())
+
+
+def test_posts_go_before_reads_which_take_what_is_kept_for_ends(timed: Timed) -> None:
+    async def work() -> None:
+        limits, order = RateLimiter(RateLimits(account=account_window(0.0))), list[str]()  # 5 calls a second
+
+        async def take(name: str, priority: Priority) -> None:
+            await limits.acquire(name, priority)
+            order.append(f"{name} {now():.2f}")
+
+        for chat in range(4):
+            limits.owe_end(str(chat))
+        waits = [
+            take("first words", FIRST),
+            *(take(f"read {n}", Priority.READ) for n in range(6)),
+            take("final", FINAL),
+        ]
+        tasks = [asyncio.create_task(each) for each in waits]
+        await asyncio.sleep(2)
+        for chat in range(4):
+            limits.settle_end(str(chat))
+        await asyncio.gather(*tasks)
+        assert order[-3:] == ["final 1.06", "read 4 1.06", "read 5 1.06"]
+        assert order[0] == "first words 0.00"
 
     timed(work())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Mapping, Sequence
 
@@ -128,3 +129,32 @@ async def _write(writer: ReplyWriter[str]) -> None:
     while True:
         writer.show(Text("word "))
         await asyncio.sleep(0)
+
+
+async def test_a_long_text_is_rendered_in_a_thread_and_no_change_is_lost() -> None:
+    """The loop adds a line while the thread renders, which the thread awaits; the final is rendered there, too."""
+    began, may_end, threads = threading.Event(), threading.Event(), set[int]()
+
+    class Held(Page):
+        def render(self, view: View) -> list[str]:
+            threads.add(threading.get_ident())
+            lines = view.text.splitlines()
+            began.set()
+            assert may_end.wait(60)
+            assert lines == view.text.splitlines()
+            return lines
+
+        def render_final(self, final: Final) -> list[str]:
+            threads.add(threading.get_ident())
+            return super().render_final(final)
+
+    page = Held()
+    writer = ReplyWriter(page, Posts(), NoLimit())
+    writer.show(Text("x" * (ReplyWriter.INLINE_CHARS + 1)))
+    await until(began.is_set)
+    writer.show(Text("\nlate"))
+    may_end.set()
+    await until(lambda: page.shown.get("1") == "late")
+    await writer.finish(Final("y" * (ReplyWriter.INLINE_CHARS + 1)))
+    assert [len(text) for text in page.shown.values()] == [ReplyWriter.INLINE_CHARS + 1]
+    assert threading.get_ident() not in threads

@@ -167,6 +167,15 @@ def test_an_edit_and_a_deletion_name_their_message() -> None:
     assert (withdrawn.kind, withdrawn.target) == (Kind.DELETE, "slack:T1:C1:5.1")
 
 
+@pytest.mark.parametrize(("at", "addressed"), [("6.2", True), ("3500.1", True), ("3700.1", False)])
+def test_a_mention_that_an_edit_adds_counts_for_an_hour(at: str, addressed: bool) -> None:
+    old = {"user": "U1", "text": "2+2", "ts": "5.1"}
+    new = {**old, "text": "<@UBOT> 2+2", "edited": {"user": "U1", "ts": at}}
+    edit = channel("", subtype="message_changed", message=new, previous_message=old, ts=at)
+    assert (edit.kind, edit.text, edit.target, edit.addressed) == (Kind.EDIT, "2+2", "slack:T1:C1:5.1", addressed)
+    assert edit.thread.topic == "5.1"
+
+
 def test_a_linked_message_that_slack_shows_later_is_a_change_with_a_quote() -> None:
     old = {"user": "U1", "text": "<@UBOT> see <https://a.slack.com/archives/C2/p1>", "ts": "5.1"}
     shown = {"is_msg_unfurl": True, "author_name": "Ann", "author_id": "U2", "text": "port 5433"}
@@ -241,3 +250,18 @@ def test_the_address_of_a_message_is_that_of_its_permalink() -> None:
     assert account.message_link(root, "1700.000200") == f"{inside}?thread_ts=1700.000100&cid=C1"
     assert account.message_link(Thread("slack", "T1", "D1", ""), "17.1") == "https://acme.slack.com/archives/D1/p171"
     assert ME.message_link(root, "17.1") == ""
+
+
+WORDS = {"type": "text", "text": "see the plan"}
+BLOCKS = [
+    {"type": "rich_text", "elements": [{"type": "rich_text_section", "elements": [WORDS]}]},
+    {"type": "section", "text": {"type": "mrkdwn", "text": "see the plan"}},
+    {"type": "header", "text": {"type": "plain_text", "text": "see the plan"}},
+    {"type": "context", "elements": [{"type": "mrkdwn", "text": "see the plan"}]},
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: str(block["type"]))
+def test_a_message_of_a_person_that_has_only_blocks_is_read(block: dict[str, Any]) -> None:
+    assert "see the plan" in message("", blocks=[block]).text
+    assert message("in words", blocks=[block]).text == "in words"

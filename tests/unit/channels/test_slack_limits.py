@@ -11,11 +11,15 @@ import pytest
 
 from agent.blocks import Ask, Final, Plan, PlanItem, Step, Text
 from agent.messages import Thread
+from agent.setting import Secret
+from channels import slack
 from channels.base import TryLater
+from channels.shared.background import BackgroundTasks
 from channels.shared.rate_limit import Priority, RateLimiter
-from channels.slack.limits import slack_limits
-from channels.slack.workspace import SHOW_STATUS
-from tests.fakes.slack import OPS, TEAM
+from channels.slack.api import slack_limits
+from channels.slack.channel import SlackChannel
+from channels.slack.workspace import SHOW_STATUS, PeopleCache
+from tests.fakes.slack import APP_TOKEN, BOT_TOKEN, OPS, TEAM, FakeSlack
 from tests.support.recording_inbox import Memory
 from tests.support.rigs.registry import deliver, ready, until
 from tests.support.rigs.slack import DIRECT, SlackRig, methods, reply, shown
@@ -224,6 +228,7 @@ def test_many_people_at_once_get_whole_answers_and_few_go_live(tmp_path: Path) -
 
 
 async def test_more_people_than_single_lookups_are_listed(rig: SlackRig) -> None:
+    await until(lambda: any(call.done for call in rig.server.calls_of("users.list")), what="the first listing")
     rig.server.limits = True
     for number in range(150):
         rig.server.send("hello", f"D{number}", user=f"U{number}")
@@ -231,8 +236,46 @@ async def test_more_people_than_single_lookups_are_listed(rig: SlackRig) -> None
     assert {message.author.name for message in rig.box.messages} >= {
         rig.server.people["U149"]["profile"]["display_name"]
     }
-    assert len(rig.server.calls_of("users.list")) == 1
+    assert len(rig.server.calls_of("users.list")) == 2, "one of them at the connection"
     assert not [call for call in rig.server.calls_of("users.info") if call.status == 429]
+
+
+async def test_the_members_of_a_small_workspace_are_looked_up_in_one_call(tmp_path: Path) -> None:
+    async with FakeSlack() as server:
+        server.limits = True
+        for number in range(200):
+            server.person(f"U{number}", is_restricted=number == 7)
+        tokens = slack.SlackSettings(Secret(BOT_TOKEN), Secret(APP_TOKEN), base_url=server.api_url, agent_view=False)
+        async with SlackRig(server, tokens).running() as rig:
+            await ready(rig)
+            await until(lambda: server.calls_of("users.list"))
+            for number in range(200):
+                server.send("hello", f"D{number}", user=f"U{number}")
+            await until(lambda: len(rig.box.messages) == 200)
+            assert [message.author.id for message in rig.box.messages if message.author.guest] == ["U7"]
+            assert len(server.calls_of("users.list")) == 1
+            assert not server.calls_of("users.info")
+
+
+async def test_a_member_who_is_known_does_not_wait_for_a_new_look(rig: SlackRig) -> None:
+    """Whether somebody is a guest decides about access: a guest is asked about again before."""
+    assert isinstance(rig.channel, SlackChannel)
+    background = BackgroundTasks()
+    people = PeopleCache(rig.channel.workspaces[0].api, background, seconds=0.0)
+
+    async def guests() -> list[bool]:
+        found = [await people.find_person(user, TEAM) for user in ("U6", "U7")]
+        return [person.guest for person in found if person]
+
+    rig.server.person("U6")
+    rig.server.person("U7", is_restricted=True)
+    assert await guests() == [False, True]
+    rig.server.person("U6", is_restricted=True)
+    rig.server.person("U7", is_restricted=False)
+    rig.server.fault("slow", "users.info", seconds=0.2, contains="U6")
+    assert await guests() == [False, False]
+    await until(lambda: len(rig.server.calls_of("users.info")) == 4)
+    await background.cancel()
 
 
 async def test_a_short_loss_of_the_socket_asks_only_conversations_in_use(rig: SlackRig) -> None:

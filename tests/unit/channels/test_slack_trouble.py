@@ -30,6 +30,7 @@ DAY = 86_400.0
 async def rig(tmp_path: Path) -> AsyncIterator[SlackRig]:
     async with SlackRig.start(tmp_path) as made:
         await ready(made)
+        await until(lambda: made.server.calls_of("users.list"), what="the members, who are listed once")
         yield made
 
 
@@ -206,6 +207,7 @@ async def test_parallel_deliveries_are_one_message_and_one_reaction(rig: SlackRi
     await until(lambda: len(rig.box.receipts) >= 7)
     assert len(rig.box.messages) == 1
     assert rig.box.receipts.count(Receipt.ACCEPTED) == 1
+    await until(lambda: rig.server.calls_of("agents.sessions.setStatus"), what="the status of the thread")
     assert len(rig.server.calls_of("agents.sessions.setStatus")) == 1
 
 
@@ -257,13 +259,15 @@ async def test_nobody_overtakes_the_message_of_somebody_who_is_looked_up(rig: Sl
 
 async def test_a_user_whose_lookup_slack_refuses_is_a_guest(rig: SlackRig) -> None:
     rig.server.fault("error", "users.info", code=400, description="missing_scope", times=-1)
-    message = await rig.say("hello")
-    assert message.author.guest
+    rig.mutter("hello", 7, by="U6")
+    assert (await rig.box.next()).author.guest
 
 
 async def test_names_are_looked_up_once(rig: SlackRig) -> None:
+    rig.server.person("U6")
     for number in range(3):
-        await rig.say(f"hello {number}")
+        rig.mutter(f"hello {number}", 7, by="U6")
+        await until(lambda number=number: len(rig.box.messages) == number + 1)  # type: ignore[misc]  # a lambda with a default
     assert len(rig.server.calls_of("users.info")) == 1
 
 
@@ -287,15 +291,18 @@ async def test_earlier_messages_have_names_and_are_marked(rig: SlackRig) -> None
     rig.server.send("<@U2>: see log", thread=root, silent=True, files={"log.txt": b"x"})
     rig.server.send(f"<@{BOT}> who repairs it?", thread=root)
     message = await rig.channel.enrich(await rig.box.next(), 5)
-    assert [quote.text for quote in message.quotes] == [
+    root_quote, gap, *latest = message.quotes
+    assert (root_quote.text, root_quote.author, root_quote.id) == ("the beamer is broken", "User U2", root)
+    assert (gap.kind, gap.text) == ("omitted", "26")
+    assert [quote.text for quote in latest] == [
         "idea 26",
         "idea 27",
         "idea 28",
         "idea 29",
         "<@U2|User U2>: see log\n[log.txt]",
     ]
-    assert [quote.author for quote in message.quotes] == ["User U3"] * 4 + ["Jane"]
-    assert {quote.kind for quote in message.quotes} == {"earlier"}
+    assert [quote.author for quote in latest] == ["User U3"] * 4 + ["Jane"]
+    assert {quote.kind for quote in (root_quote, *latest)} == {"earlier"}
 
 
 # ---------------------------------------------------------------- files

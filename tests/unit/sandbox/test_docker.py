@@ -27,9 +27,8 @@ from sandbox.base import (
 from sandbox.bubblewrap.provider import BubblewrapProvider
 from sandbox.docker.client import ContainerInfo, DockerEngine, NotInEngine
 from sandbox.docker.image_build import build_context
-from sandbox.docker.names import INSTANCE
 from sandbox.docker.provider import DockerProvider
-from sandbox.docker.spec import DockerSettings
+from sandbox.docker.spec import INSTANCE, DockerSettings
 from sandbox.engines.select import LazySandbox, select_provider
 from sandbox.pool.pool import SandboxPool
 from sandbox.settings import SandboxSettings

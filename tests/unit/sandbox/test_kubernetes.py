@@ -15,13 +15,12 @@ import pytest
 from sandbox.base import OUTPUTS, WORKSPACE, SandboxError, SandboxGone, SandboxUnavailable, ShellCommand
 from sandbox.engines.select import select_provider
 from sandbox.kubernetes.access import find_access
-from sandbox.kubernetes.options import KubernetesSettings
 from sandbox.kubernetes.provider import KubernetesProvider
-from sandbox.kubernetes.spec import PodPlan, pod_manifest
+from sandbox.kubernetes.spec import KubernetesSettings, PodPlan, pod_manifest
 from sandbox.settings import KubernetesOptions
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_rules import Refused, check_pod_spec, check_restricted, decode_strictly, missing_fields
-from tests.fakes.siem import make_certificate
+from tests.support.certificates import make_certificate
 from tests.support.cluster import CLAIM, kubernetes_provider, kubernetes_settings
 from tests.support.engines import docker_settings, measured, need_docker
 

@@ -26,10 +26,10 @@ from sandbox.kubernetes.credentials import (
     plugin_environment,
     run_plugin,
 )
-from sandbox.kubernetes.options import KubernetesSettings
+from sandbox.kubernetes.spec import KubernetesSettings
 from sandbox.settings import KubernetesOptions
 from tests.fakes.kube import FakeKube
-from tests.fakes.siem import make_certificate
+from tests.support.certificates import make_certificate
 
 V1 = "client.authentication.k8s.io/v1"
 PROGRAM = """#!/usr/bin/env python3

@@ -15,10 +15,9 @@ from sandbox.base import SandboxError
 from sandbox.kubernetes.access import ClusterAccess
 from sandbox.kubernetes.client import PAGE, ClusterRefused, KubernetesClient
 from sandbox.kubernetes.credentials import KnownContent, StoredCredential
-from sandbox.kubernetes.options import KubernetesSettings
 from sandbox.kubernetes.pods import PodState, PodWatch
 from sandbox.kubernetes.provider import QUOTA_MARK, READY_RIGHT, RIGHTS, KubernetesProvider
-from sandbox.kubernetes.spec import INSTANCE_LABEL, PodPlan, claim_patch, pod_manifest
+from sandbox.kubernetes.spec import INSTANCE_LABEL, KubernetesSettings, PodPlan, claim_patch, pod_manifest
 from sandbox.settings import KubernetesOptions
 from tests.support.api_server import SERVICE, ApiServer, api_server
 

@@ -12,8 +12,7 @@ from sandbox.base import OUTPUTS, UPLOADS, WORKSPACE, SandboxGone, SandboxUnavai
 from sandbox.kubernetes.provider import KubernetesProvider
 from sandbox.kubernetes.spec import KEY_LABEL, POOL_LABEL, READY, claim_patch, key_label
 from sandbox.network.service import EgressService
-from sandbox.requests import EgressRequest
-from sandbox.rules import NetworkRules
+from sandbox.rules import EgressRequest, NetworkRules
 from tests.fakes.kube import FakeKube
 from tests.fakes.server import until
 from tests.support.cluster import kubernetes_provider, kubernetes_settings

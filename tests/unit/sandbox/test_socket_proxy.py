@@ -19,9 +19,8 @@ import pytest
 
 from sandbox.base import OUTPUTS, WORKSPACE, SandboxError, ShellCommand
 from sandbox.docker.client import ContainerInfo, DockerEngine
-from sandbox.docker.names import INSTANCE, KEY
 from sandbox.docker.proxy_rules import CallRefused, ProxyRules, check_container, judge
-from sandbox.docker.spec import DockerSettings, EngineSite, container_config
+from sandbox.docker.spec import INSTANCE, KEY, DockerSettings, EngineSite, container_config
 from sandbox.settings import SandboxSettings
 from sandbox.wire.connection import SERVER_COMMAND
 from tests.support.engines import HOST, IMAGE, docker_provider, docker_settings, need_docker

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.disk.removal import remove_tree
+from sandbox.disk.folders import remove_tree
 from sandbox.disk.safe_files import open_below
 from sandbox.inside.search import WalkBounds, walk_folder
 from tests.support.folder_trees import create_deep_tree, remove_afterwards
@@ -139,7 +139,7 @@ def test_deletion_needs_few_descriptors(tree: Path) -> None:
         (tree / "wide" / f"{chain}").mkdir()
         create_deep_tree(tree / "wide" / f"{chain}", 100)
     script = (
-        "import resource, sys; from pathlib import Path; from sandbox.disk.removal import remove_tree\n"
+        "import resource, sys; from pathlib import Path; from sandbox.disk.folders import remove_tree\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24)); print(remove_tree(Path(sys.argv[1])))"
     )
     done = subprocess.run([sys.executable, "-c", script, tree], capture_output=True, text=True)
@@ -181,7 +181,7 @@ def test_remaining_paths_are_reported(tree: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else: run the tests as root")
 def test_an_ordinary_user_deletes_closed_folders() -> None:
     script = (
-        "import os, sys; from pathlib import Path; from sandbox.disk.removal import remove_tree\n"
+        "import os, sys; from pathlib import Path; from sandbox.disk.folders import remove_tree\n"
         "from tests.support.folder_trees import create_deep_tree\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "top = Path(sys.argv[1]); (top / 'shut').mkdir(); create_deep_tree(top / 'shut', 20); (top / 'shut').chmod(0)\n"

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.skills.library import SkillFolders, SkillLibrary
+from agent.skills.readiness import find_lacks
 from agent.skills.skill import read_skill
+from sandbox.bubblewrap.provider import BubblewrapProvider
+from sandbox.inside.skill_probe import PROGRAM
+from sandbox.settings import SandboxSettings
+from tests.support.engines import SKILL_PACKAGES, need_bubblewrap, need_skill_packages
 
 ROOT = Path(__file__).parents[3]
 FOLDERS = sorted(path.parent for path in (ROOT / "skills/public").glob("*/SKILL.md"))
@@ -29,3 +35,21 @@ def test_copies_of_a_common_file_are_equal() -> None:
     for script in (ROOT / "skills/public").glob("*/scripts/*.py"):
         copies.setdefault(script.name, set()).add(script.read_bytes())
     assert {name for name, texts in copies.items() if len(texts) > 1} == set()
+
+
+@pytest.mark.parametrize("installed", [False, True])
+async def test_the_packages_of_make_skills_make_the_shipped_skills_ready(tmp_path: Path, installed: bool) -> None:
+    need_bubblewrap()
+    if installed:
+        need_skill_packages()
+    library = SkillLibrary(SkillFolders(tmp_path / "custom"), tmp_path / "data")
+    skills = [*(await library.refresh()).skills.values()]
+    provider = BubblewrapProvider(SandboxSettings(library.view, SKILL_PACKAGES if installed else None))
+    async with provider.acquire("t", tmp_path / "thread") as sandbox:
+        lacks = await find_lacks(sandbox, skills, has_network=True)
+    await provider.close()
+    named = {word for each in lacks.values() for word in (*each.needs, *each.uses)}
+    if installed:
+        assert {word for word in named if not word.startswith(PROGRAM)} == set()
+    else:
+        assert set(lacks) <= {each.skill.name for each in skills if each.skill.needs or each.skill.uses}

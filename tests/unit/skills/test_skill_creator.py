@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent.skills import front_matter, skill, tree
+from agent.skills import skill, tree
 from agent.skills.archive import unpack_archive
-from agent.skills.errors import SkillError
-from agent.skills.skill import read_skill
+from agent.skills.skill import SkillError, read_skill
 from sandbox.base import WORKSPACE
 from tests.unit.skills.conftest import ROOT, SkillRunner
 
@@ -80,13 +79,13 @@ def test_the_limits_are_those_of_fawn() -> None:
     text = (SCRIPTS / "skill_rules.py").read_text("utf-8")
     rules: dict[str, Any] = {"__name__": "skill_rules"}
     exec(compile(text, "skill_rules.py", "exec", dont_inherit=True), rules)  # noqa: S102  our own file
-    for module in (front_matter, skill, tree):
+    for module in (skill, tree):
         for name, value in vars(module).items():
             if name in rules and name.isupper():
                 assert rules[name] == value, name
     names = {"MAX_FRONT_BYTES", "MAX_FRONT_DEPTH", "MAX_DESCRIPTION_CHARS", "MAX_TREE_FILES", "LEFT_OUT", "FIELDS"}
     assert names <= rules.keys()
-    assert names <= {*vars(front_matter), *vars(skill), *vars(tree)}
+    assert names <= {*vars(skill), *vars(tree)}
 
 
 async def test_a_new_skill_passes_its_check_its_tests_and_an_installation(runner: SkillRunner, tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ ARG PIP_NO_INDEX=
 COPY requirements.lock packaging/extras/ locks/
 RUN python3 -m venv .venv \
     && locks=$(for name in ${CHANNELS:-all} $EXTRAS; do \
-        case $name in (mcp) ;; (all) echo locks/requirements.lock;; (*) echo "locks/$name.lock";; esac; done) \
-    && for lock in $locks; do PIP_NO_INDEX=$PIP_NO_INDEX .venv/bin/pip install --no-cache-dir --no-compile \
-        --require-hashes --find-links locks -r "$lock" || exit 1; done \
+        case $name in (mcp) ;; (all) for each in discord feishu matrix slack telegram; do echo "-r locks/$each.lock"; done;; \
+            (*) echo "-r locks/$name.lock";; esac; done) \
+    && PIP_NO_INDEX=$PIP_NO_INDEX .venv/bin/pip install --no-cache-dir --no-compile \
+        --require-hashes --find-links locks -r locks/requirements.lock $locks \
     && rm -rf locks
 COPY pyproject.toml README.md LICENSE ./
 COPY agent agent

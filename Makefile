@@ -10,9 +10,11 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile -q --universal --
 	--no-emit-index-url
 SUITE = $(BIN)/python -m tests.support.costs -q --dist worksteal $(CHECKED:%=--ignore=%)
 SHARE = $(HOME)/.local/share
+FISH = $(HOME)/.config/fish/completions
 EXTRAS ?= # optional packages, such as EXTRAS="anthropic ddgs"
 CHANNELS ?= $(shell cat .venv/.channels 2>/dev/null) # those that are used, such as CHANNELS="slack"; "all" or nothing: all
-CHANNEL_LOCKS := $(patsubst %,packaging/extras/%.lock,$(filter-out all,$(CHANNELS)))
+ALL_CHANNELS := discord feishu matrix slack telegram
+CHANNEL_LOCKS := $(patsubst %,packaging/extras/%.lock,$(or $(filter-out all,$(CHANNELS)),$(ALL_CHANNELS)))
 LOCKED_EXTRAS := $(patsubst packaging/extras/%.lock,%,$(wildcard packaging/extras/*.lock))
 ifneq ($(filter-out mcp $(LOCKED_EXTRAS),$(EXTRAS)),)
 $(error There is no extra "$(filter-out mcp $(LOCKED_EXTRAS),$(EXTRAS))". There are: $(LOCKED_EXTRAS))
@@ -20,10 +22,10 @@ endif
 # What was installed once stays up to date with its lock.
 WANTED_EXTRAS := $(sort $(filter $(LOCKED_EXTRAS),$(EXTRAS) $(patsubst .venv/.extra-%,%,$(wildcard .venv/.extra-*))))
 
-# Locks of what is installed: that of everything, or those of the channels.
-RUNTIME_LOCKS := $(or $(CHANNEL_LOCKS),requirements.lock)
+# Locks of what is installed: that of every installation, and what the channels add.
+RUNTIME_LOCKS := requirements.lock $(CHANNEL_LOCKS)
 
-.PHONY: FORCE help install run setup dev check types rules quick test suite long costs bench mutants docs schema words lock release fixture clean
+.PHONY: FORCE help install uninstall run setup skills dev check types rules quick test suite long costs bench mutants docs schema words lock release fixture clean
 
 run: setup ## set everything up, then chat on this terminal (and run every configured channel)
 	@$(BIN)/fawn run
@@ -32,15 +34,22 @@ help: ## list what make can do
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 10
 
 install: setup ## put `fawn` on your PATH, with its completion and man page: files in ~/.local
-	@mkdir -p $(HOME)/.local/bin $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions
+	@mkdir -p $(HOME)/.local/bin $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(FISH)
 	@ln -sf "$(CURDIR)/$(BIN)/fawn" $(HOME)/.local/bin/fawn
 	@$(BIN)/fawn completion man >$(SHARE)/man/man1/fawn.1
 	@$(BIN)/fawn completion bash >$(SHARE)/bash-completion/completions/fawn
 	@$(BIN)/fawn completion zsh >$(SHARE)/zsh/site-functions/_fawn
+	@$(BIN)/fawn completion fish >$(FISH)/fawn.fish
 	@case ":$(PATH):" in *:$(HOME)/.local/bin:*) echo "fawn is on your PATH.";; \
 		*) echo "Add $(HOME)/.local/bin to your PATH: export PATH=\"\$$HOME/.local/bin:\$$PATH\"";; esac
 
+uninstall: ## remove what `make install` put there; configuration and data stay
+	@rm -f $(HOME)/.local/bin/fawn $(SHARE)/man/man1/fawn.1 $(SHARE)/bash-completion/completions/fawn \
+		$(SHARE)/zsh/site-functions/_fawn $(FISH)/fawn.fish
+
 setup: .venv/.runtime $(WANTED_EXTRAS:%=.venv/.extra-%) .venv/.bubblewrap ## install what the service needs, with EXTRAS="anthropic ddgs" more
+
+skills: .venv/.skills ## install the packages of the shipped skills for sandboxes of bubblewrap (330 MB)
 
 dev: setup .venv/.dev .venv/.clients .venv/.skills .venv/.synapse ## and install what the tests need
 
@@ -58,7 +67,7 @@ dev: setup .venv/.dev .venv/.clients .venv/.skills .venv/.synapse ## and install
 
 .venv/.runtime: .venv/.python .venv/.channels $(RUNTIME_LOCKS) pyproject.toml
 	@echo "Installing Fawn into .venv (once; about a minute) …"
-	@for lock in $(RUNTIME_LOCKS); do packaging/install $$lock || exit 1; done
+	@packaging/install $(RUNTIME_LOCKS)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q -j 0 $(CODE)
 	@echo "Done. The program is .venv/bin/fawn; make install puts it on your PATH."
@@ -66,7 +75,7 @@ dev: setup .venv/.dev .venv/.clients .venv/.skills .venv/.synapse ## and install
 
 .venv/.extra-%: packaging/extras/%.lock .venv/.runtime
 	@echo "Installing the extra $* …"
-	@packaging/install $<
+	@packaging/install requirements.lock $<
 	@touch $@
 
 .venv/.dev: .venv/.runtime requirements-dev.lock
@@ -81,7 +90,7 @@ dev: setup .venv/.dev .venv/.clients .venv/.skills .venv/.synapse ## and install
 		else echo "Without Node.js the tests with second clients are skipped: apt install nodejs npm"; fi
 	@touch $@
 
-.venv/.skills: requirements-skills.lock packaging/skill-packages | .venv/.python # what scripts of skills import in tests
+.venv/.skills: requirements-skills.lock packaging/skill-packages | .venv/.python # what scripts of skills import
 	@packaging/skill-packages
 	@touch $@
 
@@ -109,17 +118,17 @@ rules: dev
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q $(CHECKED)
 
-quick: dev ## run the fast unit tests, 4,000; they start neither a service nor a sandbox
-	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not slow and not long" tests/unit/agent tests/unit/bot tests/unit/channels
+quick: dev ## run the fast unit tests, 4,500; they start neither a service nor a sandbox
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m "not slow and not long" tests/unit/agent tests/unit/bot tests/unit/channels
 
 test: dev ## check, then every test of less than 1.5 CPU seconds; a failed check does not hide what the tests say
 	@checked=0; $(MAKE) -j 2 check .venv/.collected || checked=1; $(MAKE) suite && [ $$checked = 0 ]
 
-suite: dev .venv/.collected ## run the tests that check leaves out, five at a time: most of them wait
-	$(SUITE) -n 5 -m "not long"
+suite: dev .venv/.collected ## run the tests that check leaves out, six at a time: most of them wait
+	$(SUITE) -n 6 -m "not long"
 
 long: dev .venv/.collected ## run the tests of 1.5 CPU seconds and more
-	$(SUITE) -n 3 -m long
+	$(SUITE) -n 4 -m long
 
 costs: dev .venv/.collected ## measure all tests and write what they cost, by which they are marked and ordered
 	FAWN_TEST_COSTS=1 $(SUITE) -n 4
@@ -155,13 +164,15 @@ fixture: dev ## write the data of this version, on which later ones are tried: b
 
 lock: ## update the pinned dependencies (needs uv); the runtime gets the tested versions
 	$(COMPILE) --extra dev --extra all pyproject.toml -o requirements-dev.lock
-	$(COMPILE) --extra all pyproject.toml -c requirements-dev.lock -o requirements.lock
+	$(COMPILE) pyproject.toml -c requirements-dev.lock -o requirements.lock
 	$(COMPILE) --group skills -o requirements-skills.lock
 	$(COMPILE) --group synapse -o requirements-synapse.lock
 	$(COMPILE) sandbox/docker/requirements.in -o sandbox/docker/requirements.lock
 	@mkdir -p packaging/extras
 	for extra in anthropic ddgs discord feishu matrix postgres slack telegram; do \
-		$(COMPILE) --extra $$extra pyproject.toml -c requirements-dev.lock -o packaging/extras/$$extra.lock || exit 1; done
+		$(COMPILE) --extra $$extra pyproject.toml -c requirements-dev.lock -o packaging/extras/$$extra.lock || exit 1; \
+		awk -F= 'NR == FNR { if (/^[a-z0-9]/) base[$$1] = 1; next } /^[a-z0-9]/ { skip = $$1 in base } !skip' \
+			requirements.lock packaging/extras/$$extra.lock >.extra.lock && mv .extra.lock packaging/extras/$$extra.lock; done
 
 clean: ## remove everything that was built; data/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import orjson
 
+from agent.permissions.invisible import LINES, show_literally
 from agent.permissions.rules import Grant, ToolUse
 from agent.stored_json import build_dataclass, raise_damaged
 from catalogue import N_, _, join_sentences
@@ -32,16 +33,17 @@ class Text:
     replace: bool = False
 
 
-StepState = Literal["running", "done", "failed", "stopped"]
+StepState = Literal["running", "done", "failed", "denied", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A tool call as shown to people; a later block with the same id updates it.
+    """A tool call as shown to people, from when it may run; a later block with the same id updates it.
 
     `title` says in words what it does, `detail` is the raw call, and `progress` how far a running one has come. With
     `thinking`, it is the reasoning of an answer, and `detail` its text. `parent` is the id of the step that began it:
-    a task whose sub-agent does this one.
+    a task whose sub-agent does this one. `output` is the end of what an ended call returned: people read it on
+    request, and no reply shows it.
     """
 
     id: str
@@ -51,6 +53,7 @@ class Step:
     progress: str = ""
     thinking: bool = False
     parent: str = ""
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,7 @@ class Approve:
 
     def to_question(self) -> Ask:
         """Return the question as shown: with the call as a block of code, of which a long one shows the beginning."""
-        shown = self.shown_call
-        fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", shown))])
-        call, rest = f"{fence}\n{shown}\n{fence}" if shown else "", ""
+        call, rest = show_literally(self.shown_call, LINES) if self.call else "", ""
         if self.has_long_call:
             rest = _(
                 "**The call continues.** The whole call has {n} characters; it is in the file {file}: read it first.",
@@ -227,7 +228,7 @@ class Final:
     `steps` are the first and the latest of `step_count` steps, which channels fold away together with the plan.
     `seconds` and `tokens` are those of the turn. `reader` is the only person whom it concerns: channels show it to them
     alone where the platform can. A `careful` one is posted once, when the platform answers again: it is about posts
-    whose outcome is unknown.
+    whose outcome is unknown. A failed one has `retry` if its request can be repeated.
     """
 
     text: str
@@ -241,6 +242,7 @@ class Final:
     tokens: int = 0
     reader: str = ""
     careful: bool = False
+    retry: bool = True
 
     def messages(self) -> list[tuple[str, Ask | None]]:
         """Return Markdown and question of each message; several questions get a message with buttons each."""
@@ -326,6 +328,19 @@ class View:
             case Done():
                 self.done = block
 
+    def copy(self) -> View:
+        """Return the present state, for a thread."""
+        return replace(
+            self,
+            texts=dict(self.texts),
+            steps=dict(self.steps),
+            inner=dict(self.inner),
+            order=dict(self.order),
+            kept=list(self.kept),
+            asks=list(self.asks),
+            files=list(self.files),
+        )
+
     def add_all(self, blocks: Iterable[Block]) -> None:
         """Apply blocks in their order."""
         for block in blocks:
@@ -385,4 +400,4 @@ class View:
         if len(steps) > FIRST_KEPT_STEPS + LATEST_KEPT_STEPS:
             steps = [*steps[:FIRST_KEPT_STEPS], *steps[-LATEST_KEPT_STEPS:]]
         ended = [replace(step, state="stopped") if step.state == "running" else step for step in steps]
-        return tuple(replace(step, progress="") for step in ended)
+        return tuple(replace(step, progress="", output="") for step in ended)

@@ -1,7 +1,11 @@
-"""Inbound types: a channel maps each platform event to a `Message` in a `Thread`."""
+"""Inbound types: a channel maps each platform event to a `Message` in a `Thread`.
+
+Carry what a person gives the agent: a message with its files.
+"""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -76,9 +80,20 @@ def platform_person(id: str) -> str:
     return "" if id.startswith(HOOK_ID) else id
 
 
+# Of the bidirectional algorithm (unicode.org/reports/tr9): they turn the words behind a name round, too.
+_DIRECTION_MARKS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def shown_name(name: str) -> str:
+    """Return a name as it is safely shown: on one line, without what would change the text around it."""
+    if name.isascii() and name.isprintable():
+        return name
+    return " ".join(re.sub("[\x00-\x20\x7f-\x9f]", " ", _DIRECTION_MARKS.sub("", name)).split())
+
+
 @dataclass(frozen=True, slots=True)
 class Author:
-    """A person or bot: `id` is the platform's user id, `name` the display name.
+    """A person or bot: `id` is the platform's user id, `name` the display name as it is safely shown.
 
     `guest` marks accounts from outside the team: guests, and members of connected workspaces. `language` is the tag of
     the person's language, such as "zh-hans", if the platform reports it.
@@ -89,6 +104,9 @@ class Author:
     bot: bool = False
     guest: bool = False
     language: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", shown_name(self.name) or (self.id if self.name else ""))
 
     @property
     def origin(self) -> Origin:
@@ -144,16 +162,32 @@ class Quote:
     platform's id of an earlier message. A quote of kind "unread" stands for what the platform did not show. One
     of kind "posted" is what the service posted beside the conversation, and its author the task or schedule. One of
     kind "view" names the chat that the author of the message was looking at, as the platform says (`id`), and "viewed"
-    are the latest messages there. One of kind "hook" is what another system posted.
+    are the latest messages there. One of kind "hook" is what another system posted. One of kind "omitted" stands for
+    earlier messages of the thread that are left out here: how many, "" where that is unknown.
+
+    `member`: all of the text was written by a person of the team who may talk to the agent there. As a channel makes
+    it, nobody from outside the team and no bot wrote it; the inbox knows who may talk.
     """
 
     author: str
     text: str
     kind: Literal[
-        "reply", "forward", "earlier", "page", "link", "prompt", "unread", "posted", "view", "viewed", "hook"
+        "reply", "forward", "earlier", "page", "link", "prompt", "unread", "posted", "view", "viewed", "hook", "omitted"
     ] = "reply"
     author_id: str = ""
     id: str = ""
+    member: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "author", shown_name(self.author))
+
+
+def omitted(count: int | None) -> Quote:
+    """Return the note that earlier messages are left out; None for an unknown number of them."""
+    return Quote("", "" if count is None else str(count), "omitted")
+
+
+NOTES = frozenset({"unread", "view", "omitted"})  # kinds of quotes without words of others
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +211,7 @@ class ReplyHandle:
 class Message:
     """One platform event.
 
+    An edit is `addressed` outside of direct chats where it mentions the bot and may be the first that the bot gets.
     `key` is unique for each event that must have one effect; for messages: platform, workspace, chat, message id.
     `id` is the platform's message id. `addressed` is False for a group message that is not meant for the bot, and
     `follow_up` True for a message that is meant for the bot if it already takes part in the thread. `fleeting` is True
@@ -190,7 +225,8 @@ class Message:
     schedule) that led to this one, "" for itself, and `generation` how many steps lie between them. `resent_by` is the
     id of the person who had it repeated. `worker` is the kind of sub-agent that works on a background task.
     `bound_by` are the ids of people without whose rights the agent may not work on it. `named` are people whom its text
-    mentions by the platform's own mentions, where the text has only their names. The inbox keeps `reply_handle` apart
+    mentions by the platform's own mentions, where the text has only their names. `chat_name` is the title of its group,
+    if the platform says it with the event. The inbox keeps `reply_handle` apart
     from the message, and hands it to the replies (`channels.base.SentMessages`).
     """
 
@@ -221,6 +257,7 @@ class Message:
     worker: str = ""
     bound_by: tuple[str, ...] = ()
     named: tuple[Author, ...] = ()
+    chat_name: str = ""
     reply_handle: ReplyHandle | None = field(default=None, repr=False)
     origin: Origin = field(kw_only=True)
 
@@ -293,3 +330,25 @@ class Unreadable:
     raw: bytes
     error: str
     said: Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedFile:
+    """A file of a message: its path for the agent, or why it was refused."""
+
+    name: str
+    path: str = ""  # in the sandbox, "" if refused
+    size: int = 0  # bytes
+    refused: str = ""  # e.g. "exceeds the 20 MB download limit"
+    about: str = ""  # what it is, such as "PDF, 12 pages"
+    picture: str = ""  # the path of the scaled picture for models that see
+    transcript: str = ""  # the words of a voice message
+    notice: str = ""  # what the chat is told about it
+
+
+@dataclass(frozen=True, slots=True)
+class UserInput:
+    """One message for the agent, with its files."""
+
+    message: Message
+    uploads: tuple[UploadedFile, ...] = ()

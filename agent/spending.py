@@ -1,11 +1,14 @@
-"""Define how budgets reserve the cost of a paid call before it and settle it after it. Imports nothing heavy."""
+"""Define how budgets reserve the cost of a paid call before it and settle it after it. Imports nothing heavy.
+
+Expect the cost of a request by those before it, and ask when it costs more.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypedDict, TypeVar
 
 from agent.blocks import Usage
 from agent.outcomes import CallOutcome
@@ -195,3 +198,41 @@ async def _count(meter: Meter, held: Reservation | None, call: ModelCall) -> Non
     note_here(call=call)
     if held:
         await held.settle(call)
+
+
+Unit = Literal["money", "tokens"]
+"""Micro-dollars; tokens where a price is unknown."""
+
+
+class CostBound(TypedDict):
+    """What a person agreed to: the amount above which the request asks, and what budgets of tokens hold for it."""
+
+    amount: int
+    unit: Unit
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCost:
+    """What the person is told, and the amount above which the request asks; None: nothing is known."""
+
+    text: str
+    amount: int | None = None
+    unit: Unit = "money"
+    tokens: int = 0  # which budgets of tokens hold
+
+
+class CostHistory(Protocol):
+    """The costs of earlier requests and of this one, which may consist of several runs with questions between them."""
+
+    async def expected(self) -> ExpectedCost:
+        """Return what a request with a plan costs: what this one has cost so far, and the work of those before it."""
+
+    async def spent(self, unit: Unit) -> int:
+        """Return what this request has cost so far."""
+
+    async def hold(self, bound: CostBound) -> None:
+        """Hold in the budgets what is left of this bound, until the request ends."""
+
+    def excess(self, spent: int, expected: int, unit: Unit) -> str:
+        """Return the question whether to go on."""

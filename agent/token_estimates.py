@@ -19,10 +19,16 @@ def messages_tokens(messages: Sequence[AnyMessage]) -> int:
     """Estimate the tokens of messages: what the provider counted last, and what came after it."""
     total = 0
     for message in reversed(messages):
-        if isinstance(message, AIMessage) and message.usage_metadata:
-            return total + message.usage_metadata["total_tokens"]
+        if counted := counted_tokens(message):
+            return total + counted
         total += message_tokens(message)
     return total
+
+
+def counted_tokens(message: AnyMessage) -> int:
+    """Return what the provider counted up to the end of an answer; 0 where it counted no input."""
+    used = message.usage_metadata if isinstance(message, AIMessage) else None
+    return used["total_tokens"] if used and used["input_tokens"] else 0
 
 
 def estimate_messages(messages: Sequence[BaseMessage]) -> int:

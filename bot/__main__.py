@@ -11,11 +11,18 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from agent.deferred_packages import defer_packages
+from agent.packages import defer_packages
 from bot.base.exit_codes import CONFIG, FAULT, INTERRUPTED, fail
 from bot.cli.command import PlainCommand
 from bot.cli.program import command_first, command_line_parser, find_command
-from bot.config.loader import ConfigError, load_config, silence_libraries, terminal_language
+from bot.config.loader import (
+    ConfigError,
+    apply_network,
+    configured_elsewhere,
+    load_config,
+    silence_libraries,
+    terminal_language,
+)
 from catalogue import N_, LocalizedError, _, set_language, use_language
 from sandbox.named_code import PATIENCE, log_waiting
 
@@ -49,10 +56,14 @@ def _run_command(words: list[str]) -> int:
     command = find_command(arguments.command)
     if isinstance(command, PlainCommand):
         return command.run(arguments)
+    if arguments.config is None and (file := configured_elsewhere()):
+        arguments.config = str(file)
+        print(_("Configuration: {file}", file=file), file=sys.stderr)
     try:
         accounts = command.accounts and not getattr(arguments, "url", "")  # a service elsewhere has them
         config = load_config(Path(arguments.config) if arguments.config else None, accounts=accounts)
         silence_libraries(config)
+        apply_network(config)
         if config.language != "auto":
             set_language(config.language)
         if name := command.audited(arguments):

@@ -13,6 +13,7 @@ A channel imports only `agent.messages`, `agent.blocks`, `agent.setting`, this f
     │   └── Unattended       …because nobody is there to see it: this does not count as an attempt
     ├── OutcomeUnknown   the platform did not answer: the call may or may not have had its effect
     └── Refused          the platform rejected the call for good
+        ├── MayPass      …for a reason that the channel does not know as final: it is tried a few times more
         ├── FilesRefused some of several files
         ├── Unconfirmed  every allowed post had an unknown outcome
         └── ChatGone     the chat was deleted or the bot was blocked: stop trying
@@ -53,6 +54,10 @@ class Unattended(TryLater):
     """Nobody is there to see it: the channel is not connected, or no console is open. Not an attempt."""
 
 
+class WaitsForPerson(Unattended):
+    """A person has to come first: to open the console, or to write where the platform lets a bot only answer."""
+
+
 class OutcomeUnknown(ChannelError):
     """The platform may have processed the call, but did not answer."""
 
@@ -60,13 +65,25 @@ class OutcomeUnknown(ChannelError):
 class Refused(ChannelError):
     """The platform rejected this call for good."""
 
+    may_pass = False  # the reason is none that the channel knows as final
+
+
+class MayPass(Refused):
+    """The platform rejected this call for a reason that the channel does not know as final.
+
+    A channel raises this by default. Callers that cannot repeat the call treat it as any other `Refused`.
+    """
+
+    may_pass = True
+
 
 class FilesRefused(Refused):
-    """The platform rejected some of several files for good: `reasons` by the names of the files."""
+    """The platform rejected some of several files for good: `refused` by the names of the files."""
 
-    def __init__(self, reasons: Mapping[str, str]) -> None:
-        super().__init__("; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
-        self.reasons = reasons
+    def __init__(self, refused: Mapping[str, Refused]) -> None:
+        super().__init__("; ".join(f"{name}: {error}" for name, error in refused.items()))
+        self.refused = refused
+        self.may_pass = any(error.may_pass for error in refused.values())
 
 
 class Unconfirmed(Refused):
@@ -75,6 +92,8 @@ class Unconfirmed(Refused):
 
 class ChatGone(Refused):
     """The chat was deleted, or the bot was blocked or removed: stop trying."""
+
+    may_pass = False
 
 
 class NotStored(Exception):
@@ -103,6 +122,7 @@ class ChannelLimits:
     edits_notify: bool = False  # people notice an edit, so the end of a long turn needs no mention
     private_topics: bool = False  # a thread may be closed to members of its chat
     mentions: bool = True  # a person in a group can be notified by a mention
+    fetches_links: bool = False  # it fetches links of messages by itself, and cannot be told not to
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,9 +251,10 @@ class Readiness:
     since: float
     detail: str = ""
 
-    def with_fault(self, fault: str) -> Readiness:
+    def with_fault(self, fault: str, since: float = 0.0) -> Readiness:
         """Return it as DOWN because of a fault, unless that is "", of which the connection itself knows nothing."""
-        return Readiness(Health.DOWN, self.since, fault) if fault and self.health is Health.READY else self
+        is_new = fault and self.health is Health.READY
+        return Readiness(Health.DOWN, max(self.since, since), fault) if is_new else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,14 +373,14 @@ class Channel(Protocol):
         """Begin a reply to the message `to` of the person `asker`, continuing the messages that `posts` has."""
 
     async def send_files(self, thread: Thread, files: Sequence[OutgoingFile], posts: SentMessages) -> None:
-        """Send files to `thread`, several in a message where the platform can (`channels.shared.file_groups`).
+        """Send files to `thread`, several in a message where the platform can (`channels.shared.files`).
 
         Another call with the same files sends those that are not sent. Raises Refused with the names of files that
         cannot be sent, after the others.
         """
 
     def fetch(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of an attachment in chunks of at most `channels.shared.file_limits.CHUNK`.
+        """Yield the bytes of an attachment in chunks of at most `channels.shared.files.CHUNK`.
 
         The reader closes the generator. Raises Refused above the platform's limit.
         """
@@ -369,7 +390,9 @@ class Channel(Protocol):
 
         Adds names, forwarded texts, and up to `earlier` messages of others above it, later than `since` (Unix time), as
         `Quote`s of kind "earlier" with their ids, oldest first: of its thread, or of its chat if the message begins a
-        thread. None in a direct chat. What the platform refuses to show is a `Quote` of kind "unread".
+        thread. None in a direct chat. In a thread its root is the first, also beyond `earlier`, unless `since` is
+        later; a `Quote` of kind "omitted" behind it says that messages between are left out. What the platform refuses
+        to show is a `Quote` of kind "unread".
         """
 
     def spell_command(self, thread: Thread, command: str) -> str:
@@ -441,8 +464,8 @@ class ThreadBeginner(Protocol):
 class FileNamer(Protocol):
     """The further method of a channel whose platform says the name of a file only when it is fetched."""
 
-    def name_of(self, attachment: Attachment) -> str:
-        """Return the name that came with a fetched file, else the one of its message."""
+    def named(self, attachment: Attachment) -> Attachment:
+        """Return the file with the name and type that came when it was fetched, else as its message has it."""
 
 
 @runtime_checkable

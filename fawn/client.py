@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+from urllib.parse import quote
 from uuid import uuid4
 
 import aiohttp
@@ -16,6 +17,7 @@ import orjson
 from agent.blocks import Approve, Ask, Block, Failed, File, Notice, Plan, PlanItem, Step, Text
 
 Json = dict[str, Any]
+Question: TypeAlias = str | Json | Ask | Approve
 WAIT_SECONDS = 1.0  # before a stream that was cut is continued
 QUIET_SECONDS = 60.0  # without anything, also without a heartbeat, after which a stream counts as cut
 BLOCKS: dict[str, Any] = {"text": Text, "step": Step, "file": File, "notice": Notice, "failed": Failed}
@@ -91,9 +93,13 @@ class Fawn:
         """Yield name and data of what happens in a thread from now on. `opened` is called when the stream is open."""
         return self._read(f"/v1/threads/{thread}/events", opened)
 
-    async def answer(self, question: str, answer: str) -> AsyncIterator[Block | Answer]:
-        """Answer an open question; yields the blocks of the work that goes on, and its Answer. Raises FawnError."""
-        sent = await self._call("POST", f"/v1/questions/{question}/answer", json={"answer": answer})
+    async def answer(self, question: Question, answer: str) -> AsyncIterator[Block | Answer]:
+        """Answer an open question: one of `Answer.questions`, a block that asks, or the id of either.
+
+        Yields the blocks of the work that goes on, and its Answer. Raises FawnError.
+        """
+        id = question if isinstance(question, str) else question["id"] if isinstance(question, dict) else question.id
+        sent = await self._call("POST", f"/v1/questions/{quote(id, safe='')}/answer", json={"answer": answer})
         async for block in self._follow(f"/v1/messages/{sent['message']}/events"):
             yield block
 

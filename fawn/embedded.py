@@ -17,7 +17,7 @@ from bot.database.data_lock import ServiceLock
 from bot.main.app import App
 from bot.main.startup import platform_connectors
 from bot.rights.access import LOCAL_CHANNEL
-from bot.storage.api_keys import THREADS
+from bot.storage.api_access import THREADS
 from channels.console import ConsoleSettings, person_name
 
 ANY_PORT = "127.0.0.1:0"

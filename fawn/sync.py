@@ -10,7 +10,7 @@ from typing import Any
 from anyio.from_thread import start_blocking_portal
 
 from agent.blocks import Block
-from fawn.client import Answer, Fawn
+from fawn.client import Answer, Fawn, Question
 
 
 class FawnSync:
@@ -33,7 +33,7 @@ class FawnSync:
         """Yield the blocks of the answer, and at last the Answer. Raises FawnError."""
         return self._iterate(self._fawn.ask(text, **more))
 
-    def answer(self, question: str, answer: str) -> Iterator[Block | Answer]:
+    def answer(self, question: Question, answer: str) -> Iterator[Block | Answer]:
         """Answer an open question, as `Fawn.answer` does."""
         return self._iterate(self._fawn.answer(question, answer))
 

@@ -20,6 +20,7 @@ from catalogue import N_, LocalizedError
 ROOT = "/mnt/user-data"
 WORKSPACE, UPLOADS, OUTPUTS = f"{ROOT}/workspace", f"{ROOT}/uploads", f"{ROOT}/outputs"
 SKILLS, SHARED_MODULES = "/mnt/skills", ".lib"  # the second is a folder there, on the path of Python
+SKILL_PACKAGES = "/mnt/skill-packages"  # skills/lib/sitecustomize.py has it on the path of Python, too
 FOLDERS = ("workspace", "uploads", "outputs")
 NO_REASON = N_("no reason given")
 

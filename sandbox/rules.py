@@ -4,6 +4,8 @@ Names are compared in normal form (lower case, IDNA, no final dot). An entry is 
 names below it, not itself) or an address, with or without a port. A host that an entry names exactly may have a
 private address, such as a company's registry. A host that only a wildcard or the mode "on" allows must be public. This
 machine and its local network segment are reached only if an entry has the address itself.
+
+Define what a proxy of sandboxes reports of each request.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
@@ -18,6 +21,25 @@ from urllib.parse import urlsplit
 from catalogue import N_
 from sandbox.base import SandboxUnavailable
 from sandbox.inside.relay import PROXY_PORT
+
+
+@dataclass(frozen=True, slots=True)
+class EgressRequest:
+    """A request of a sandbox: what became of it, where it went, and how many bytes of it."""
+
+    outcome: Literal["done", "refused", "failed", "other"]
+    host: str
+    port: int
+    sent: int = 0
+    received: int = 0
+
+
+ReportEgress = Callable[[str, EgressRequest], None]  # with the key of the sandbox
+
+
+def report_nothing(_key: str, _request: EgressRequest) -> None:
+    """Tell nobody."""
+
 
 SOCKET_FOLDER = "/run/fawn"  # mount point of the proxy's folder, read-only
 SOCKET_NAME = "egress.sock"

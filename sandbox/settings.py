@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.base import CommandResult
-from sandbox.requests import ReportEgress, report_nothing
-from sandbox.rules import NetworkRules
+from sandbox.rules import NetworkRules, ReportEgress, report_nothing
 
 SIGXFSZ_EXIT_CODE = 128 + 25  # SIGXFSZ
 # Messages of bash, Python and Node if the kernel refuses a process or thread (EAGAIN of fork and clone).
@@ -86,11 +85,13 @@ class KubernetesOptions:
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:
-    """Settings of all providers. `skills` is mounted read-only at /mnt/skills if it exists. `memory_mb`, `cpus` and
+    """Settings of all providers. `skills` is mounted read-only at /mnt/skills if it exists; `skill_packages`, Python
+    packages of this machine for their scripts, by bubblewrap only: the others have an image. `memory_mb`, `cpus` and
     `processes` limit a whole sandbox where the machine allows that. `tmp_mb` is the size of /tmp; home and /dev/shm get
     a quarter of it each. `live` is how many sandboxes may run at once."""
 
     skills: Path
+    skill_packages: Path | None = None
     memory_mb: int = 1024
     cpus: float = 1.0
     processes: int = 256

@@ -31,6 +31,7 @@ FORBIDDEN_CALLS: dict[str, tuple[int | None, int | None]] = {
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "unshare": (272, 97),
     "setns": (308, 268), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
+    "statmount": (457, 457), "listmount": (458, 458),  # where the host keeps its folders
     "clone3": (435, 435),  # a filter cannot see its flags; the C libraries fall back to clone
     # file handles, swap, quotas, accounting, the host's terminals
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "swapon": (167, 224), "swapoff": (168, 225),
@@ -41,13 +42,15 @@ FORBIDDEN_CALLS: dict[str, tuple[int | None, int | None]] = {
     "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "process_madvise": (440, 440),
     "pidfd_getfd": (438, 438), "kcmp": (312, 272), "mbind": (237, 235), "get_mempolicy": (239, 236),
     "set_mempolicy": (238, 237), "migrate_pages": (256, 238), "move_pages": (279, 239),
-    "set_mempolicy_home_node": (450, 450),
+    "set_mempolicy_home_node": (450, 450), "memfd_secret": (447, 447),
     # the machine's log, clock and names, obsolete calls
     "syslog": (103, 116), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "settimeofday": (164, 170),
     "sethostname": (170, 161), "setdomainname": (171, 162), "personality": (135, 92), "modify_ldt": (154, None),
     "iopl": (172, None), "ioperm": (173, None), "uselib": (134, None), "ustat": (136, None), "sysfs": (139, None),
     "_sysctl": (156, None), "nfsservctl": (180, 42), "vserver": (236, None),
 }  # fmt: skip
+# Docker's profile names calls, and its library does not know these before libseccomp 2.6: there they pass.
+NEWER_CALLS = frozenset({"statmount", "listmount"})
 # Filtered by their arguments.
 EXAMINED_CALLS = {"clone": (56, 220), "socket": (41, 198), "socketpair": (53, 199), "setsockopt": (54, 208)}
 # All that a parser of untrusted data keeps (`agent.parsing`): its pipes, its memory, its clock and its end.

@@ -12,8 +12,7 @@ from agent.acp.connection import AcpError
 from agent.core.context import ToolServices
 from agent.core.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
 from agent.permissions.rules import Subject
-from agent.settings.acp import ExternalAgentSettings
-from agent.settings.sections import AgentSettings
+from agent.settings.sections import AgentSettings, ExternalAgentSettings
 from agent.spending import EXTERNAL, LEAD, ModelCall, PlannedCall, Refusal, count_call, reserve_call
 from agent.subagents.sandboxes import WatchedSandbox
 from catalogue import N_

@@ -21,7 +21,7 @@ from agent.blocks import APPROVAL_OPTIONS, DENY
 from agent.core.context import JudgedCall, TurnContext
 from agent.core.event_mapper import interrupt_question
 from agent.permissions.rules import ToolUse, permission_question
-from agent.settings.acp import ExternalAgentSettings
+from agent.settings.sections import ExternalAgentSettings
 from agent.spending import EXTERNAL, LEAD, ModelCall
 from catalogue import N_, _
 from sandbox.base import WORKSPACE, Sandbox, SandboxFileError

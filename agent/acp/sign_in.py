@@ -13,7 +13,7 @@ from typing import Any
 
 from agent.acp.connection import AcpConnection, AcpError, AcpRefused, Json
 from agent.foreign_text import printable_line
-from agent.settings.acp import ExternalAgentSettings
+from agent.settings.sections import ExternalAgentSettings
 from catalogue import N_, LazyText, list_items
 
 AUTH_REQUIRED = -32000

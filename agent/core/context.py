@@ -2,6 +2,11 @@
 
 `Turn` is the input. `TurnContext` holds the services: sandbox, tool ledger and steering queue. The bot implements them
 over its storage.
+
+The brief: the system text of a turn, made once before its first model call.
+
+Providers cache the longest common prefix of two requests. So the parts that change least come first, and the text
+contains nothing that differs between two turns, such as the time. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -11,28 +16,33 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from agent.background import BackgroundWork
 from agent.blocks import Approve, Ask, Step
-from agent.expected_cost import CostHistory
 from agent.exposure import Exposure
 from agent.memory.visibility import LinkKind, MemoryKind, MemoryScope
+from agent.messages import UserInput
 from agent.parsing.child import ParserProcess
 from agent.permissions.rules import GRANTED, Judgement, PermissionGate, RulePermissions, ToolUse
 from agent.reach import Reach
 from agent.schedules import Schedules
+from agent.settings.models import AgentConfigError
+from agent.settings.sections import PromptConfig
 from agent.skills.library import SkillLibrary, TurnSkills
-from agent.spending import Meter
-from agent.user_input import UserInput
+from agent.spending import CostHistory, Meter
+from catalogue import N_, LazyText
 from sandbox.base import SandboxHandle
 
-if TYPE_CHECKING:  # they import the model classes and an HTTP client
+if TYPE_CHECKING:
     from langgraph.types import Interrupt
 
     from agent.models.loader import LoadedModel
     from agent.web.fetcher import WebFetcher
     from agent.web.search import WebSearch
+
 
 T = TypeVar("T")
 
@@ -145,7 +155,7 @@ class ToolLedger(Protocol):
         """Record the call as started and return None, or return the entry of an earlier attempt."""
 
     async def end(self, call: str, result: str) -> None:
-        """Record the result."""
+        """Record the result. A power failure soon after may undo it, and then the outcome is unknown."""
 
 
 class SteeringQueue(Protocol):
@@ -263,3 +273,21 @@ class TurnContext:
     def helper_model(self, wanted: LoadedModel | None) -> LoadedModel:
         """Return the model of a role such as summaries, or that of the turn if the requester's role excludes it."""
         return wanted if wanted and self.may_use_model(wanted.settings.name) else self.route[0]
+
+
+def join_parts(*parts: str) -> str:
+    """Join the parts of a brief, the most stable first; empty ones are left out."""
+    return "\n\n".join(text for part in parts if (text := part.strip()))
+
+
+def read_prompt(prompt: PromptConfig) -> str:
+    """Return the agent's prompt, the first part of every brief. Raises AgentConfigError if it cannot be read."""
+    source = Path(prompt.file) if prompt.file else resources.files("agent") / "prompt.md"
+    try:
+        text = source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else LazyText(N_("it is not UTF-8 text"))
+        wrong = LazyText(N_("{file!r} cannot be read: {reason}"), file=prompt.file, reason=reason)
+        fix = LazyText(N_("check the path; it starts at the folder of the file"))
+        raise AgentConfigError(("prompt", "file"), wrong, fix) from error
+    return join_parts(text, prompt.extend)

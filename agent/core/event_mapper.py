@@ -1,4 +1,4 @@
-"""Map LangGraph events to blocks. Tool results, summaries and system text never reach the chat.
+"""Map LangGraph events to blocks. Summaries and system text never reach the chat, tool results only on request.
 
 A graph that a tool runs is a sub-agent. Its text is for the agent that called it; its steps, files and questions are
 shown. Its events carry a namespace, which keeps them apart from those of the lead. The step of a task says what its
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from langchain_core.messages import AIMessage, AIMessageChunk, ToolCall, ToolMessage
 from langgraph.types import Interrupt
@@ -25,13 +25,16 @@ from agent.blocks import (
     Notice,
     Plan,
     Step,
+    StepState,
     Text,
 )
 from agent.core.context import TurnContext
-from agent.core.policy import TakeBack
-from agent.core.tool import TASK_TOOL, ToolTraits
+from agent.core.policy import DENIED_KEY, TakeBack
+from agent.core.tool import TASK_TOOL, ToolTraits, has_failed
 from agent.exposure import OUTWARD
+from agent.models.control_marks import MarkGate
 from agent.models.reasoning import thinking_of
+from agent.permissions.invisible import ascii_host, show_line
 from agent.permissions.rules import Grant, asked_use, describe_call
 from agent.text_cleaning import clean_json
 from agent.todos import plan_of
@@ -39,10 +42,14 @@ from catalogue import N_, _, ngettext
 
 PATH_PREFIXES = ("/mnt/user-data/", "/mnt/")
 DETAIL_ARGUMENTS = ("command", "path", "pattern", "regex", "query", "question", "url", "paths", "files")
-MAX_TITLE_CHARS, MAX_DETAIL_CHARS, MAX_THINKING_CHARS = 80, 200, 2000
+MAX_TITLE_CHARS, MAX_DETAIL_CHARS, MAX_THINKING_CHARS, MAX_OUTPUT_CHARS = 80, 200, 2000, 4000
 CARRIES_OUT = N_(
-    "What is shown here would leave for `{to}`. Text by strangers may have led to it, so check what it carries."
-    " “{option}” covers every later call to `{to}`."
+    "What is shown here would leave for {to}. Text by strangers may have led to it, so check what it carries."
+    " “{option}” covers every later call to {to}."
+)
+KEEPS = N_(
+    "I would read this in later conversations. Text by strangers may have led to it, so check what it says."
+    " “{option}” covers every later call of {to}."
 )
 UNKNOWN_TOOL_TITLE = N_("Using {tool}")
 
@@ -62,6 +69,8 @@ class EventMapper:
         self._plan: Plan | None = None
         self._texts: dict[str, str] = {}
         self._part = ""
+        self._gate = MarkGate()
+        self._called: dict[str, Step] = {}  # steps of calls that the model made; they begin when the call is allowed
         self._steps: dict[str, Step] = {step.id: step for step in begun}
         self._left = set(self._steps)  # of `begun`, those that nothing has told of
         self._lines: dict[str, int] = {}
@@ -90,16 +99,19 @@ class EventMapper:
 
     def _map_task_event(self, task: str, scope: str, mode: str, event: Any) -> Iterator[Block]:
         """Show what a task does now in its step, each of its own steps below, and the files that it presents."""
-        if mode == "custom" and isinstance(event, Notice):
-            yield event
+        match event:
+            case Notice() if mode == "custom":
+                yield event
+            case {"type": "judged", "call": dict(call), "allowed": bool(allowed)} if mode == "custom":
+                for step in self._judge(cast(ToolCall, call), scope, task, allowed=allowed):
+                    yield step
+                    yield self._task_step(task, step.title)
         for node, update in event.items() if mode == "updates" else ():
             messages = [m for part in _update_parts(update) for m in part.get("messages") or ()]
             yield from presented_files(messages)
             if node == "model" and messages and isinstance(messages[-1], AIMessage):
                 yield from self._stop_left(scope)
-                calls = [call for call in messages[-1].tool_calls if call["name"] not in self._asking]
-                yield from self.begin_calls(calls, scope, task)
-                yield from (self._task_step(task, make_step("", call, self._traits).title) for call in calls[-1:])
+                self.note_calls(messages[-1].tool_calls, scope)
             if node == "tools":
                 yield from self._end_calls(messages, scope, task)
 
@@ -113,13 +125,22 @@ class EventMapper:
             self._left.discard(id)
             yield replace(self._steps[id], state="stopped", progress="")
 
-    def begin_calls(self, calls: Sequence[ToolCall], scope: str = "", parent: str = "") -> Iterator[Step]:
-        """Show tool calls as running. Call ids are unique within their graph only: `scope` tells graphs apart."""
+    def note_calls(self, calls: Sequence[ToolCall], scope: str = "") -> None:
+        """Note what the model called: it may be refused, or wait for a person.
+
+        Call ids are unique within their graph only: `scope` tells graphs apart.
+        """
         for call in calls:
-            if call["name"] not in self._asking:
-                step = replace(make_step(f"{scope}{call['id']}", call, self._traits), parent=parent)
-                self._steps[step.id] = step
-                yield step
+            step = make_step(f"{scope}{call['id']}", call, self._traits)
+            self._called[step.id] = step
+
+    def _judge(self, call: ToolCall, scope: str, parent: str = "", *, allowed: bool) -> Iterator[Step]:
+        """Show a call as running once it is allowed. A resumed sub-agent's call is not known before."""
+        self.note_calls([call], scope)
+        if allowed and call["name"] not in self._asking:
+            id_ = f"{scope}{call['id']}"
+            step = self._steps[id_] = replace(self._called[id_], parent=parent)
+            yield step
 
     def _map_chunk(self, scope: str, chunk: AIMessageChunk) -> Iterator[Block]:
         for call in chunk.tool_call_chunks:
@@ -128,9 +149,11 @@ class EventMapper:
         if not scope and self._context.route and self._context.route[0].settings.show_thinking:
             yield from self._map_thinking(chunk)
         if not scope and (text := clean_json(str(chunk.text))):
-            self._part = chunk.id or ""
-            self._texts[self._part] = self._texts.get(self._part, "") + text
-            yield Text(text, self._part)
+            if self._part != (chunk.id or ""):
+                self._part, self._gate = chunk.id or "", MarkGate()
+            if text := self._gate.take(text):
+                self._texts[self._part] = self._texts.get(self._part, "") + text
+                yield Text(text, self._part)
 
     def _map_thinking(self, chunk: AIMessageChunk) -> Iterator[Step]:
         """Show the reasoning of one answer as a step, whose detail is the text."""
@@ -167,7 +190,7 @@ class EventMapper:
         if not scope and text != self._texts.get(part, ""):
             yield Text(text, part, replace=part in self._texts)
             self._texts[part] = text
-        yield from self.begin_calls(message.tool_calls, scope)
+        self.note_calls(message.tool_calls, scope)
 
     def _map_tool_results(self, scope: str, messages: Sequence[Any]) -> Iterator[Block]:
         yield from presented_files(messages)
@@ -182,7 +205,8 @@ class EventMapper:
             if isinstance(message, ToolMessage) and message.name not in self._asking:
                 id_ = f"{scope}{message.tool_call_id}"
                 self._left.discard(id_)
-                yield replace(end_step(id_, message, self._steps.get(id_)), parent=parent)
+                known = self._steps.get(id_) or self._called.get(id_)
+                yield replace(end_step(id_, message, known), parent=parent)
 
     def map_interrupts(self, interrupts: Sequence[Interrupt]) -> Iterator[Ask | Approve]:
         """Yield a question for each interrupt."""
@@ -202,6 +226,8 @@ class EventMapper:
                     yield from self._end_thinking("stopped")
                 if not scope and self._texts.pop(self._part, ""):
                     yield Text("", self._part, replace=True)
+            case {"type": "judged", "call": dict(judged), "allowed": bool(allowed)}:
+                yield from self._judge(cast(ToolCall, judged), scope, allowed=allowed)
             case {"type": "task", "call": str(call), "scope": str(graph), "now": str(now)}:
                 self._tasks[graph] = call
                 yield self._task_step(call, now)
@@ -249,7 +275,9 @@ def interrupt_question(interrupt: Interrupt) -> Ask | Approve:
 def _offer_grant(approve: Approve, grant: Grant, argument: str, outward: str = "") -> Approve:
     """Offer to allow later calls, too, and say which ones. `outward` is where the call would carry data to."""
     if outward:
-        told = _(CARRIES_OUT, option=_(ALLOW_HERE), to=outward)
+        tool, space, host = outward.partition(" ")
+        text = KEEPS if outward == "memory" else CARRIES_OUT
+        told = _(text, option=_(ALLOW_HERE), to=show_line(f"{tool}{space}{ascii_host(host)}"))
         return replace(approve, detail=told, grant=grant, option_count=APPROVAL_OPTIONS.index(ALLOW_HERE) + 1)
     text = N_("“{option}” covers every later call of `{tool}`.")
     if argument:
@@ -270,7 +298,16 @@ def make_step(id: str, call: ToolCall, traits: Mapping[str, ToolTraits]) -> Step
 def end_step(id: str, result: ToolMessage, begun: Step | None) -> Step:
     """Return the step with its end; one that nobody saw begin has the tool's name."""
     step = begun or Step(id, _(UNKNOWN_TOOL_TITLE, tool=str(result.name).replace("_", " ")))
-    return replace(step, state="failed" if result.status == "error" else "done", progress="")
+    state, output = _end_state(result), clean_json(result.text).strip()
+    if len(output) > MAX_OUTPUT_CHARS:
+        output = f"…{output[1 - MAX_OUTPUT_CHARS :]}"
+    return replace(step, state=state, progress="", output="" if state == "denied" else output)
+
+
+def _end_state(result: ToolMessage) -> StepState:
+    if result.additional_kwargs.get(DENIED_KEY):
+        return "denied"
+    return "failed" if has_failed(result) or result.status == "error" else "done"
 
 
 def raw_call_line(name: str, args: Mapping[str, Any]) -> str:

@@ -64,9 +64,9 @@ async def _ask_model(request: ModelCallRequest) -> ModelCallResponse:
     messages: Sequence[BaseMessage] = request.messages
     if request.system_message:
         messages = [request.system_message, *messages]
-    return ModelCallResponse(
-        [await stream_answer(request.model, messages, request.tools, request.runtime.stream_writer)]
-    )
+    rest: list[str] = []
+    answer = await stream_answer(request.model, messages, request.tools, request.runtime.stream_writer, rest)
+    return ModelCallResponse([answer], "".join(rest))
 
 
 def _next_nodes(result: Sequence[BaseMessage]) -> Sequence[Send | str]:

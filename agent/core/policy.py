@@ -51,9 +51,13 @@ class ModelCallRequest:
 
 @dataclass(slots=True)
 class ModelCallResponse:
-    """The messages with which a model call ends, the answer last. They join the state."""
+    """The messages with which a model call ends, the answer last. They join the state.
+
+    `rest` is the text that followed an answer which is too long.
+    """
 
     result: list[BaseMessage]
+    rest: str = ""
 
 
 ModelCallHandler = Callable[[ModelCallRequest], Awaitable[ModelCallResponse]]
@@ -97,6 +101,9 @@ class PolicyChain:
         for policy in reversed(self.tool):
             handler = partial(policy.wrap_tool_call, handler=handler)
         return await handler(request)
+
+
+DENIED_KEY = "denied"  # in `additional_kwargs` of the result of a call that was not allowed to run
 
 
 def turn_context_of(request: ToolCallRequest) -> TurnContext:

@@ -4,6 +4,8 @@ The function's docstring describes the tool to the model, `Annotated[type, "text
 the schema, because its schema would validate and dump the whole state (the argument `runtime`) on every call.
 
 Each tool's module has a `ToolMaker` called `make`, and declares the tool's `ToolTraits`.
+
+Ask a person from inside a tool call.
 """
 
 from __future__ import annotations
@@ -11,22 +13,27 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
+from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, ToolException
 from langchain_core.tools.base import _format_output
 from langchain_core.utils.function_calling import convert_to_openai_tool
+from langgraph._internal._constants import CONFIG_KEY_SCRATCHPAD, CONFIG_KEY_SEND, RESUME
+from langgraph.config import get_config
+from langgraph.errors import GraphInterrupt
 from langgraph.prebuilt import ToolRuntime
+from langgraph.types import interrupt
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from agent.background import BackgroundWork
-from agent.core.context import ToolServices, TurnContext
+from agent.core.context import AskingTask, ToolServices, TurnContext
 from agent.exposure import Brings, WayOut
-from agent.listeners import has_listeners
+from agent.models.streamed_answer import has_listeners
 from agent.permissions.rules import Subject, Verdict
 from agent.settings.sections import AgentSettings
 from catalogue import _
@@ -37,6 +44,17 @@ T = TypeVar("T", str, tuple[str, dict[str, Any]])
 Runtime = ToolRuntime[TurnContext, Any]  # the second is the graph's state, which no tool uses
 Effect = Literal["none", "once", "resumable"]
 TASK_TOOL = "task"  # runs a sub-agent
+FAILED_KEY = "failed"  # of an artifact: the work failed, though the tool did what it was asked to
+
+
+def names_of(tools: Iterable[BaseTool | dict[str, Any]]) -> list[str]:
+    """Return the names of tools, of which some may be JSON already."""
+    return [tool["function"]["name"] if isinstance(tool, dict) else tool.name for tool in tools]
+
+
+def has_failed(result: ToolMessage) -> bool:
+    """Return whether the artifact of a result says that its work failed."""
+    return isinstance(result.artifact, dict) and bool(result.artifact.get(FAILED_KEY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +172,15 @@ def make_tool(traits: ToolTraits) -> Callable[[Callable[P, Awaitable[T]]], Agent
         for name, parameter in parameters.items():
             if name != "runtime":
                 default = ... if parameter.default is parameter.empty else parameter.default
-                kind, description = get_args(hints[name])
+                hint = hints.get(name, Any)
+                kind, *described = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+                description = next((each for each in described if isinstance(each, str)), None)
                 fields[name] = (kind, Field(default, description=description))
         return AgentTool(
             name=function.__name__,
             description=inspect.getdoc(function) or "",
             coroutine=call,
-            response_format="content" if hints["return"] is str else "content_and_artifact",
+            response_format="content_and_artifact" if get_origin(hints.get("return")) is tuple else "content",
             args_schema=create_model(function.__name__, __base__=ToolArguments, **fields),
             handle_tool_error=True,
             traits=traits,
@@ -196,3 +216,34 @@ def absolute_path(path: str) -> str:
 def join_lines(lines: Sequence[str], limit: int, noun: str) -> str:
     """Join at most `limit` lines; say so if there are more."""
     return "\n".join(lines if len(lines) <= limit else [*lines[:limit], f"[more than {limit} {noun}]"])
+
+
+async def ask_person(context: TurnContext, value: dict[str, Any]) -> str:
+    """Return the answer to a question, whose `value` ARCHITECTURE.md describes.
+
+    It is asked at once while tasks work. Otherwise the turn ends and waits: the tool call then runs
+    again from its start when the answer arrives, so it must not have effects before.
+    """
+    try:
+        return str(interrupt(value))
+    except GraphInterrupt as asked:
+        asker: AskingTask | None = context.task or context.tasks
+        answer = await asker.wait_for_answer(asked.args[0][0]) if asker else None
+        if answer is None:
+            raise
+        _record(answer)
+        return answer
+
+
+def count_recorded_answers() -> int:
+    """Return how many answers to questions of this tool call are recorded: an earlier turn got them, or a task did."""
+    return len(get_config()["configurable"][CONFIG_KEY_SCRATCHPAD].resume)
+
+
+def _record(answer: str) -> None:
+    """Record an answer as `interrupt` does. If the turn ends because a later question of this call waits, the call runs
+    again, and gets it instead of asking again."""
+    configurable = get_config()["configurable"]
+    recorded = configurable[CONFIG_KEY_SCRATCHPAD].resume
+    recorded.append(answer)
+    configurable[CONFIG_KEY_SEND]([(RESUME, recorded)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -19,11 +20,13 @@ from agent.mcp.bounds import (
     Pace,
     ValueCount,
 )
+from agent.settings.network import choose_proxy, make_trust
 from catalogue import LazyText
 
 MAX_BYTES = 1 << 20
 LINES_PER_EVENT = 4  # what a line of an event costs here, in lines of a stdio server
 EVENT_STREAM = "text/event-stream"
+SESSION_ID = "Mcp-Session-Id"
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")  # after others, a count goes on: it is never too low
 _LINE_ENDS = b"\r\n"
 
@@ -125,7 +128,9 @@ def bound_messages(note: Note) -> Hook:
     bound_others = bound_responses()
 
     async def bound(response: httpx2.Response) -> None:
-        if EVENT_STREAM not in response.request.headers.get("Accept", ""):  # as the SDK asks for messages only
+        if await _is_lost_session(response):
+            _answer_nothing(response)
+        elif EVENT_STREAM not in response.request.headers.get("Accept", ""):  # as the SDK asks for messages only
             await bound_others(response)
         elif isinstance(response.stream, httpx2.AsyncByteStream):
             events = response.headers.get("Content-Type", "").lower().startswith(EVENT_STREAM)
@@ -137,10 +142,52 @@ def bound_messages(note: Note) -> Hook:
     return bound
 
 
+async def _is_lost_session(response: httpx2.Response) -> bool:
+    """Return whether the server does not know the session of the request any more: 404, or a 400 that says so."""
+    if SESSION_ID not in response.request.headers or response.status_code not in (400, 404):
+        return False
+    if response.status_code == 404:
+        return True
+    if not isinstance(response.stream, httpx2.AsyncByteStream) or _is_compressed(response):
+        return False
+    response.stream = _BoundedStream(response.stream, response.request.url)
+    return b"session" in (await response.aread()).lower()
+
+
+def _answer_nothing(response: httpx2.Response) -> None:
+    """Make it the empty 404 that the SDK takes as the end of a session; of another body it would tell the words."""
+    response.status_code = 404
+    response.headers = httpx2.Headers()
+    response._content = b""  # noqa: SLF001  a response has no other way to lose its body
+
+
+class ChosenWay(httpx2.AsyncBaseTransport):
+    """Sends each request through the proxy of its address, with the certificates of the process."""
+
+    def __init__(self) -> None:
+        self._ways: dict[str, httpx2.AsyncHTTPTransport] = {}  # by proxy, "" for none
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send the request."""
+        proxy = choose_proxy(str(request.url)) or ""
+        if proxy not in self._ways:
+            trust = await asyncio.to_thread(make_trust)
+            self._ways[proxy] = httpx2.AsyncHTTPTransport(verify=trust, proxy=proxy or None, trust_env=False)
+        return await self._ways[proxy].handle_async_request(request)
+
+    async def aclose(self) -> None:
+        for way in self._ways.values():
+            await way.aclose()
+
+
 def bounded_client(seconds: float, *, headers: Any = None, auth: httpx2.Auth | None = None) -> httpx2.AsyncClient:
     """Return a client for an authorization server."""
     client = httpx2.AsyncClient(
-        headers=headers, timeout=seconds, auth=auth, event_hooks={"response": [bound_responses()]}
+        headers=headers,
+        timeout=seconds,
+        auth=auth,
+        event_hooks={"response": [bound_responses()]},
+        transport=ChosenWay(),
     )
     client.headers["Accept-Encoding"] = "identity"
     return client

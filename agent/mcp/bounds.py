@@ -1,10 +1,13 @@
-"""Bound what a server sends. A message is parsed on the event loop, so its bytes and values are counted before."""
+"""Bound what a server sends: its messages, lists, descriptions and schemas."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+from agent.foreign_text import printable_text
 from catalogue import N_, LazyText
 
 # The worst message within both takes 36 ms (docs/decisions/0072-messages-of-mcp-servers.md).
@@ -15,14 +18,16 @@ LINES_PER_SECOND = 20_000.0
 BURST_LINES = 200
 BYTES_PER_LINE = 1 << 13  # a slice counts as so many lines
 MAX_REQUESTS = 50  # of a server, without an answer
-MAX_STRANGE_LINES = 20  # of stdout that are no messages
+MAX_STRANGE_BYTES = 1 << 20  # of stdout in lines that are no messages, since the last message
+LINE_COST_BYTES = 64  # of each such line, however short
+MAX_LOGGED_LINES = 20
 _LINES = re.compile(rb"[\r\n]++")
 _MARKS = (b",", b":", b"[", b"{")
 
 TOO_LARGE = LazyText(N_("it sent a message of more than {n} MB"), n=MAX_MESSAGE_BYTES >> 20)
 TOO_MANY_VALUES = LazyText(N_("it sent a message with more than {n} values"), n=MAX_VALUES)
 TOO_MANY_REQUESTS = LazyText(N_("it sent more than {n} requests at once"), n=MAX_REQUESTS)
-TOO_MANY_STRANGE_LINES = LazyText(N_("it wrote more than {n} lines that are no messages"), n=MAX_STRANGE_LINES)
+TOO_MUCH_NOISE = LazyText(N_("it wrote more than {n} MB that is no message"), n=MAX_STRANGE_BYTES >> 20)
 COMPRESSED = LazyText(N_("it sent a compressed message, which nobody asked for"))
 
 
@@ -76,3 +81,31 @@ async def excess(message: bytes, pace: Pace) -> LazyText | None:
             return TOO_MANY_VALUES
         await pace.take(SLICE_BYTES / BYTES_PER_LINE)
     return None
+
+
+MAX_DESCRIPTION_CHARS = 1000
+MAX_ARGUMENT_CHARS = 300  # of the description of an argument
+MAX_SCHEMA_CHARS = 16_000
+
+
+def clean_text(text: object, limit: int) -> str:
+    """Return the printable part of a text on at most `limit` characters."""
+    lines = printable_text(str(text or "")).strip()
+    return lines if len(lines) <= limit else f"{lines[: limit - 1]}…"
+
+
+MAX_PAGES = 20  # of one list
+
+
+async def read_pages(ask: Callable[[str | None], Awaitable[Any]], field: str, most: int | None = None) -> list[Any]:
+    """Return what the pages of a list have in a field, up to the page with which there are `most`. `ask` returns the
+    page of a cursor."""
+    found: list[Any] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await ask(cursor)
+        found += getattr(page, field)
+        cursor = page.next_cursor
+        if not cursor or (most is not None and len(found) >= most):
+            break
+    return found

@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.foreign_text import printable_line
-from agent.imports import import_in_thread
-from agent.mcp.bounds import MAX_MESSAGE_BYTES
-from agent.mcp.http import http_client, stored_token_auth
-from agent.mcp.pages import read_pages
+from agent.mcp.bounds import MAX_MESSAGE_BYTES, read_pages
 from agent.mcp.process import stdio_parameters
 from agent.mcp.progress import ProgressReports, Report
+from agent.packages import import_in_thread
 from agent.settings.mcp import McpServerSettings
 from agent.settings.mcp_tokens import TokenFile, TokenFolder
 from agent.spans import trace_parent
@@ -48,6 +46,7 @@ ERROR_LINES = 5  # of a server's stderr, for the log
 MAX_LINE_BYTES = 1 << 16
 CONNECTION_CLOSED = -32000  # JSON-RPC code of the SDK for an answer that never comes
 STILL_STARTING = N_("it is still starting")
+SESSION_UNKNOWN = -32001  # JSON-RPC code of the TypeScript SDK's servers
 SESSION_TERMINATED = "Session terminated"  # the HTTP server does not know the session: the call has not run
 
 Elicit = Callable[["ElicitRequestParams"], Awaitable["ElicitResult"]]
@@ -182,7 +181,8 @@ class McpConnection:
             try:
                 found = await ask(client)
             except shared.MCPError as error:
-                if error.message == SESSION_TERMINATED and attempt == 1:
+                gone = error.code == SESSION_UNKNOWN and "session" in error.message.lower()
+                if (gone or error.message == SESSION_TERMINATED) and attempt == 1:
                     await self._end(client)
                     continue
                 if problem := self._note_refusal():
@@ -297,8 +297,10 @@ class McpConnection:
         traffic = self._traffic = watching.Traffic(self._note_change, self._stop.set, self._reports.note)
         transport: Any
         if self.settings.url:
-            self._auth = await stored_token_auth(self.settings, self._tokens)
-            http = await stack.enter_async_context(await http_client(self.settings, self._auth, traffic.note_fault))
+            signing = await import_in_thread("agent.mcp.token_auth")
+            self._auth = signing.stored_token_auth(self.settings, self._tokens)
+            http = await signing.http_client(self.settings, self._auth, traffic.note_fault)
+            await stack.enter_async_context(http)
             transport = (await import_in_thread("mcp.client.streamable_http")).streamable_http_client(
                 self.settings.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES
             )
@@ -373,7 +375,7 @@ async def _lines_of_stderr(note: Callable[[str], None]) -> AsyncIterator[Any]:
         while data := await reader.read(MAX_LINE_BYTES):
             for line in data.decode("utf-8", "replace").splitlines():
                 note(line[:300])
-                log.debug("mcp.stderr %s", line)
+                log.debug("mcp.stderr line=%s", line)
 
     task = asyncio.create_task(read(), name="mcp stderr")
     try:

@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from agent.core.context import NO_ANSWER, TurnContext
-from agent.core.questions import ask_person
-from agent.mcp.schemas import clean_text
+from agent.core.tool import ask_person
+from agent.mcp.bounds import clean_text
+from agent.permissions.invisible import ascii_host, is_seen, show_invisible, show_line, show_literally
 from catalogue import N_, _, every_translation, list_items
 
 DECLINE, SKIP, ACCEPT, DONE, YES, NO = N_("Decline"), N_("Skip"), N_("Accept"), N_("Done"), N_("Yes"), N_("No")
@@ -23,6 +24,7 @@ MAX_OPTIONS = 20
 MAX_VALUES = 500  # that a field may choose among
 MAX_KIND_CHARS = 600  # of what the question says is expected
 MAX_BOUND = 1e15
+URL_MARKS = "%/:?#@!$&'+,;=~"  # which say nothing in Markdown
 LEFT_OUT = ("", "-", "–", "—")
 
 Action = Literal["accept", "decline", "cancel"]
@@ -82,9 +84,9 @@ class _Form:
 
     def text(self, label: str = "", about: str = "", expected: str = "") -> str:
         """Return a question with the server that asks it, so that nobody takes it for the agent's."""
-        lines = [_("The server “{server}” asks: {question}", server=self.server, question=self.message)]
+        lines = [_asks(self.server, self.message)]
         if label:
-            lines.append(f"**{label}**" + (f": {about}" if about else ""))
+            lines.append(show_line(label) + (f": {show_line(about)}" if about else ""))
         if expected:
             lines.append(_("Expected: {kind}.", kind=expected))
         return "\n".join(lines)
@@ -103,19 +105,20 @@ class _Form:
     async def open_page(self, url: str) -> Elicitation:
         """Show the address of a page, which the person opens, or does not."""
         parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
+        if parts.scheme not in ("http", "https") or not parts.hostname or not all(map(is_seen, url)) or " " in url:
             return Elicitation("cancel")
-        page = _("Open this page at {host} only if you expect it: {url}", host=parts.hostname, url=url)
+        shown = {"host": show_line(ascii_host(parts.hostname)), "url": quote(show_invisible(url), safe=URL_MARKS)}
+        page = _("Open this page at {host} only if you expect it: {url}", **shown)
         await self.ask(f"{self.text()}\n{page}", [_(DONE)])
         return Elicitation("accept")
 
     async def ask_form(self, fields: Sequence[Field]) -> tuple[dict[str, Any], set[str]]:
         """Ask for all fields at once. Returns what `read_form` returns."""
         server = clean_text(self.message, SHORT_QUESTION_CHARS)
-        head = _("The server “{server}” asks: {question}", server=self.server, question=server)
-        how = _("Answer with a line for each, in this order or as `{label}: …`.", label=fields[0].label)
+        head = _asks(self.server, server)
+        how = _("Answer with a line for each, in this order or as {label}.", label=show_line(f"{fields[0].label}: …"))
         room = (MAX_FORM_CHARS - len(head) - len(how)) // len(fields) - 8
-        lines = [f"{number}. {clean_text(each.line(), room)}" for number, each in enumerate(fields, 1)]
+        lines = [f"{number}. {each.line(room)}" for number, each in enumerate(fields, 1)]
         return read_form(fields, await self.ask("\n".join([head, *lines, how]), []))
 
     async def ask_field(self, wanted: Field, kept: Mapping[str, Any], tries: int) -> Any:
@@ -159,18 +162,18 @@ class Field:
     @property
     def expected(self) -> str:
         """What an answer looks like."""
-        return clean_text(_kind(self.schema), MAX_KIND_CHARS)
+        return _kind(self.schema)
 
     @property
     def is_obvious(self) -> bool:
         """Whether the question says it without `expected`."""
         return bool(_choices(self.schema)) or self.schema.get("type") not in ("array", "integer", "number")
 
-    def line(self) -> str:
-        """Return the field in one line of a form."""
+    def line(self, limit: int) -> str:
+        """Return the field in one line of a form, with the beginning of what is said about it."""
         kind = self.expected if self.required else _("{kind}; may be left out", kind=self.expected)
-        line = f"**{self.label}** ({kind})" + (f": {self.about}" if self.about else "")
-        return " ".join(line.split())
+        about = clean_text(self.about, max(1, limit - len(self.label) - len(kind) - 10))
+        return f"{show_line(self.label)} ({' '.join(kind.split())})" + (f": {show_line(about)}" if about else "")
 
     def is_meant(self, word: str) -> bool:
         """Return whether a person's word before a colon names this field."""
@@ -268,6 +271,11 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, int | float) or (isinstance(value, str) and len(value) <= MAX_QUESTION_CHARS)
 
 
+def _asks(server: str, question: str) -> str:
+    shown = "\n" + show_literally(question) if "\n" in question else show_line(question)
+    return _("The server “{server}” asks: {question}", server=server, question=shown)
+
+
 def _is_option(words: str, option: str) -> bool:
     return words.casefold() in {each.casefold() for each in every_translation(option)}
 
@@ -288,7 +296,7 @@ def _choices(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    named = ", ".join(_named_values(schema.get("items") or schema))
+    named = show_line(clean_text(", ".join(_named_values(schema.get("items") or schema)), MAX_KIND_CHARS - 4))
     match schema.get("type"):
         case "array" if named:
             return _("one or more of these, with commas between them: {options}", options=named)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
 
-from agent.mcp.schemas import clean_text
+from agent.mcp.bounds import clean_text
 from catalogue import _
 
 SHOW_SECONDS = 1.0  # between two texts of one call

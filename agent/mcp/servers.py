@@ -20,8 +20,8 @@ from langgraph.types import Interrupt
 from pydantic import ValidationError
 
 from agent.core.context import TurnContext
-from agent.core.questions import count_recorded_answers
-from agent.core.tool import ToolTraits, describe_as
+from agent.core.tool import ToolTraits, count_recorded_answers, describe_as
+from agent.mcp.bounds import MAX_DESCRIPTION_CHARS, clean_text
 from agent.mcp.calls import McpCall, ServerQuestion
 from agent.mcp.connection import (
     STILL_STARTING,
@@ -35,7 +35,7 @@ from agent.mcp.content import result_text
 from agent.mcp.elicitation import Elicitation, ask_for_server
 from agent.mcp.names import belongs_to, may_match, tool_name
 from agent.mcp.progress import ProgressLine
-from agent.mcp.schemas import MAX_DESCRIPTION_CHARS, clean_schema, clean_text
+from agent.mcp.schemas import common_schema
 from agent.mcp.tools import SEARCH_TRAITS, TOOL_SEARCH, DynamicTool, make_dynamic_tool
 from agent.settings.mcp import McpConfig, McpServerSettings
 from agent.settings.mcp_tokens import TokenFolder
@@ -104,9 +104,10 @@ class McpServer:
         for tool in self.connection.tools:
             if allowed and not any(fnmatchcase(tool.name, pattern) for pattern in allowed):
                 continue
-            schema = clean_schema(tool.input_schema)
+            schema = common_schema(tool.input_schema)
             if schema is None:
-                log.warning("mcp.tool_left_out server=%s tool=%s problem=its schema is too large", server, tool.name)
+                why = "its schema is too large, or needs a name that providers refuse"
+                log.warning("mcp.tool_left_out server=%s tool=%s reason=%s", server, tool.name, why)
                 continue
             hints = tool.annotations
             reads = bool(hints and hints.read_only_hint)

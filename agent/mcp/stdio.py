@@ -20,11 +20,13 @@ from mcp_types import jsonrpc_message_adapter
 
 from agent.mcp.bounds import (
     BYTES_PER_LINE,
+    LINE_COST_BYTES,
+    MAX_LOGGED_LINES,
     MAX_MESSAGE_BYTES,
-    MAX_STRANGE_LINES,
+    MAX_STRANGE_BYTES,
     SLICE_BYTES,
     TOO_LARGE,
-    TOO_MANY_STRANGE_LINES,
+    TOO_MUCH_NOISE,
     Pace,
     excess,
 )
@@ -47,7 +49,7 @@ class MessageLines:
         self._lines: list[bytes] = []  # whole ones, the next one last
         self._parts: list[bytes] = []  # of the line that has begun
         self._size = 0
-        self._odd = 0  # lines that are no message
+        self._odd = self._odd_bytes = 0  # lines that are no message
 
     def __aiter__(self) -> Self:
         return self
@@ -89,14 +91,18 @@ class MessageLines:
         if not line.strip():
             return None
         try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
         except ValueError:
             self._odd += 1
-            log.warning("mcp.odd_line line=%r", line[:200])
-            if self._odd <= MAX_STRANGE_LINES:
+            self._odd_bytes += len(line) + LINE_COST_BYTES
+            if self._odd <= MAX_LOGGED_LINES:
+                log.warning("mcp.odd_line line=%r", line[:200])
+            if self._odd_bytes <= MAX_STRANGE_BYTES:
                 return None
-        self._traffic.fault = TOO_MANY_STRANGE_LINES
-        raise StopAsyncIteration
+            self._traffic.fault = TOO_MUCH_NOISE
+            raise StopAsyncIteration from None
+        self._odd_bytes = 0
+        return message
 
 
 class MessageWriter:

@@ -1,11 +1,14 @@
-"""Send the tokens of a sign-in with each request, and renew them. Imports the MCP SDK: import it in a thread."""
+"""Send the tokens of a sign-in with each request, and renew them. Imports the MCP SDK: import it in a thread.
+
+The HTTP client of a server: its headers, its token, OAuth with client credentials, and stored sign-ins.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
 import anyio
@@ -14,9 +17,10 @@ from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import ValidationError
 
-from agent.mcp.bounded_http import bounded_client
+from agent.mcp.bounded_http import ChosenWay, bound_messages, bounded_client
+from agent.packages import import_in_thread
 from agent.settings.mcp import McpServerSettings
-from agent.settings.mcp_tokens import StoredTokens, TokenFile
+from agent.settings.mcp_tokens import StoredTokens, TokenFile, TokenFolder
 from catalogue import N_, LazyText
 
 log = logging.getLogger(__name__)
@@ -157,3 +161,40 @@ class MemoryTokens:
 def _authorize(request: httpx2.Request, token: str) -> None:
     if token:
         request.headers["Authorization"] = f"Bearer {token}"
+
+
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 300.0  # of a stream between two events; each call has its own timeout
+
+
+def stored_token_auth(settings: McpServerSettings, tokens: TokenFolder | None) -> StoredTokenAuth | None:
+    """Return what sends the tokens of a person's sign-in, which are in `tokens`, if the server allows one."""
+    if tokens is None or not settings.allows_sign_in:
+        return None
+    return StoredTokenAuth(settings, TokenFile(tokens, settings))
+
+
+async def http_client(
+    settings: McpServerSettings, auth: httpx2.Auth | None, note: Callable[[LazyText], None]
+) -> httpx2.AsyncClient:
+    """Return the HTTP client for the requests to a server. `note` gets what is wrong with a message of it."""
+    headers = dict(settings.headers)
+    if settings.token:
+        headers["Authorization"] = f"Bearer {settings.token.reveal()}"
+    if settings.oauth.client_id and not settings.allows_sign_in:
+        sdk = await import_in_thread("mcp.client.auth.extensions.client_credentials")
+        auth = sdk.ClientCredentialsOAuthProvider(
+            server_url=settings.url,
+            storage=MemoryTokens(),
+            client_id=settings.oauth.client_id,
+            client_secret=settings.oauth.client_secret.reveal() if settings.oauth.client_secret else "",
+            scope=settings.oauth.scope or None,
+            issuer=settings.oauth.issuer,
+        )
+    timeout = httpx2.Timeout(CONNECT_SECONDS, read=READ_SECONDS)
+    bound = bound_messages(note)
+    client = httpx2.AsyncClient(
+        headers=headers, timeout=timeout, auth=auth, event_hooks={"response": [bound]}, transport=ChosenWay()
+    )
+    client.headers["Accept-Encoding"] = "identity"
+    return client

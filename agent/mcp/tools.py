@@ -15,7 +15,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
 from agent.core.tool import AgentTool, ToolTraits, describe_as
-from agent.mcp.schemas import clean_text
+from agent.mcp.bounds import clean_text
 from agent.memory.words import STOP_WORDS, content_words, stem
 from catalogue import N_
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import aiohttp
 import orjson
 
+from agent.settings.network import choose_proxy, make_trust
 from agent.settings.sections import EmbeddingsConfig
 from agent.spending import (
     EMBEDDING,
@@ -99,7 +100,11 @@ async def _post(config: EmbeddingsConfig, texts: Sequence[str]) -> dict[str, Any
     headers = {"Authorization": f"Bearer {config.api_key.reveal()}"} if config.api_key else {}
     body = {"model": config.model, "input": texts, "encoding_format": "float"}
     url = f"{config.base_url.rstrip('/')}/embeddings"
-    async with aiohttp.ClientSession() as session, session.post(url, json=body, headers=headers) as response:
+    proxy, trust = choose_proxy(url), make_trust()
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, json=body, headers=headers, proxy=proxy, ssl=trust) as response,
+    ):
         if response.status >= 400:
             raise EmbeddingsFailed(N_("it answers with status {status}"), status=response.status)
         reply: dict[str, Any] = orjson.loads(await response.read())
@@ -179,7 +184,7 @@ class Embedder:
             vectors = await embed_texts(config, texts, seconds, meter)
         except EmbeddingsFailed as error:
             if not self._failing:
-                log.warning("memory.embeddings_failed reason=%s; memories are found by their words only", error)
+                log.warning("memory.embeddings_failed reason=%s — memories are found by their words only", error)
             self._failing = True
             return []
         self._failing = False

@@ -100,7 +100,7 @@ class FactExtractor:
 
         model = next((each for each in self._models if may_use_model(each.settings.name)), None)
         if model is None:
-            log.info("memory.skipped reason=no model may work for this person")
+            log.info("memory.skipped — no model may work for this person")
             return []
         prompt = EXTRACTION_PROMPT.format(
             name=name or "the person",

@@ -22,8 +22,21 @@ your our me us so if not no about into than then there can could would will shou
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 # What an extractor adds to the words of a person.
 _REPORTING_WORDS = """user person wants want likes like prefers prefer uses use said says asked wishes needs always
-never over instead rather also only called named 用户 ユー ーザ ザー"""
-REPORTING_WORDS = frozenset(_REPORTING_WORDS.split())
+never over instead rather also only called named 用户 ユー ーザ ザー Nutzer Benutzer"""
+REPORTING_WORDS = frozenset(_REPORTING_WORDS.casefold().split())
+_ABSOLUTE = frozenset(("always", "never", "only", "instead", "immer", "nie", "niemals", "nur", "stattdessen"))
+_NEGATION = re.compile(
+    r"\b(?:not|no|never|without|nobody|none|nothing|neither|nor|cannot|avoid|stop|over|rather|instead|nicht|nie|niemals|ohne"
+    r"|statt|kein\w*|non?|pas|jamais|sans|nunca|sin)\b|n['’]t\b|[不没沒别別勿无無非未莫ぬず]|ない|ません",
+    re.IGNORECASE,
+)
+_REPORTED = re.compile("用户|希望|喜欢|偏好|想要|需要|使用|要求|提到|ユーザー")  # what an extractor adds
+_NAME_RUN = re.compile(
+    r"[\u30a1-\u30fa\u30fc\u3400-\u4dbf\u4e00-\u9fff]{2,}"
+)  # Han and Katakana, which names are written in
+_TOKEN = re.compile(r"[^\s,;()<>\"“”]+")
+_ADDRESS = re.compile(r"[@/]|\w\.\w")  # what makes a token one
+_SENTENCE_END = re.compile(r"(?<=[.!?;])\s+|[\n。！？；，]+")
 
 
 def index_text(text: str) -> str:
@@ -50,16 +63,52 @@ def own_words(text: str) -> str:
 
 
 def is_grounded(fact: str, quote: str, said: str) -> bool:
-    """Return whether a person wrote `quote`, and enough of the words of `fact` in the same message.
+    """Return whether a person wrote `quote`, which has every name, number and address of `fact`, and whether its
+    sentences have enough of the other words and deny what the fact denies.
 
     It keeps out what a model made up, or took from a file, a page or another person.
     """
     told, cited = _plain(said), _plain(quote)
     if not cited or cited not in told:
         return False
-    available = {stem(word) for word in content_words(said)}
+    around = " ".join(_sentences_with(cited, told, said))
+    available = {stem(word) for word in content_words(around)}
     wanted = {stem(word) for word in content_words(fact) if word not in REPORTING_WORDS}
-    return bool(wanted) and len(wanted & available) >= MIN_SUPPORT * len(wanted)
+    enough = bool(wanted) and len(wanted & available) >= MIN_SUPPORT * len(wanted)
+    return enough and _covers(cited, fact) and bool(_NEGATION.search(around)) is bool(_NEGATION.search(fact))
+
+
+def _sentences_with(cited: str, told: str, said: str) -> list[str]:
+    """Return the sentences of a message, plain, of which the quote has a part. `told` is the message, plain."""
+    sentences = [plain for each in _SENTENCE_END.split(said) if (plain := _plain(each))]
+    begins, at = [], 0
+    for each in sentences:
+        at = told.index(each, at)
+        begins.append(at)
+        at += len(each)
+    start = told.index(cited)
+    pairs = zip(sentences, begins, strict=True)
+    return [each for each, begin in pairs if begin < start + len(cited) and start < begin + len(each)]
+
+
+def _covers(cited: str, fact: str) -> bool:
+    """Return whether a quote has every address, number, name and absolute word of a fact.
+
+    Chinese and Japanese have no capitals: there, no two signs in a row may be missing.
+    """
+    words = {stem(word) for word in re.findall(r"\w+", cited)}
+    for address in _TOKEN.findall(fact):
+        if _ADDRESS.search(address) and _plain(address).strip(".'") not in cited:
+            return False
+    for found in re.finditer(r"\w+", unicodedata.normalize("NFKC", fact)):
+        word = found[0].casefold()
+        is_verb = found.start() == 0 and word.endswith(("s", "ed", "ing", "e", "en", "t"))
+        is_name = found[0][0].isupper() and word not in REPORTING_WORDS | STOP_WORDS and not is_verb
+        needed = is_name or word in _ABSOLUTE or any(map(str.isdigit, word))
+        if needed and stem(word) not in words:
+            return False
+    runs = _NAME_RUN.findall(_REPORTED.sub(" ", unicodedata.normalize("NFKC", fact)))
+    return all(pair[0] in cited or pair[1] in cited for run in runs for pair in pairs_of(run))
 
 
 def find_grounds(fact: str, quote: str, said: Iterable[str]) -> str | None:

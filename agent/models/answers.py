@@ -12,6 +12,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
 
+from agent.models.control_marks import clean_answer
 from agent.models.errors import (
     BudgetExceeded,
     ModelFailure,
@@ -22,8 +23,7 @@ from agent.models.errors import (
 )
 from agent.models.loader import LoadedModel
 from agent.models.reasoning import ThinkingOpenAI
-from agent.models.received import ReceivedOutput, count_into
-from agent.models.streamed_answer import stream_answer
+from agent.models.streamed_answer import ReceivedOutput, count_into, stream_answer
 from agent.models.traffic import model_call
 from agent.models.whole_calls import show_refusal
 from agent.outcomes import CallOutcome, Used
@@ -99,7 +99,7 @@ async def _read_answer(ask: Callable[[], Awaitable[R]]) -> R:
     except Exception as error:
         if isinstance(error, ModelFailure) or classify_error(error):
             raise
-        log.exception("the answer of a model could not be read")
+        log.exception("model.answer_unreadable")
         raise UnreadableAnswer(type(error).__name__) from error
 
 
@@ -107,6 +107,8 @@ def _record_answer(message: AIMessage, model: BaseChatModel, began: float, kind:
     """Clean the answer in place and return its call. `began` is the monotonic time of its start."""
     if isinstance(model, ThinkingOpenAI):
         model.fold_thoughts(message)
+    else:
+        clean_answer(message)
     show_refusal(message)
     used = _settle_usage(clean_message(message)) or UsageMetadata(input_tokens=0, output_tokens=0, total_tokens=0)
     return ModelCall(

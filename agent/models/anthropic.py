@@ -26,7 +26,7 @@ class ThinkingAnthropic(ChatAnthropic):
 
     def connect(self, settings: ModelSettings) -> Self:
         """Use Fawn's transport, with its timeouts, proxy and certificates."""
-        http = open_http_client(settings, str(self.anthropic_api_url))
+        http = open_http_client(settings)
         # The cached property of the class: copies of the model share the client.
         self.__dict__["_async_client"] = anthropic.AsyncAnthropic(**self._client_params, http_client=http)
         return self

@@ -6,8 +6,10 @@ langchain completes arguments that were cut off, by guessing, in quadratic time
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
@@ -36,13 +38,23 @@ def _refuse_constant(name: str) -> Any:
 # Models often write line breaks into strings as they are: this is unambiguous, and therefore accepted.
 _DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
 
+MAX_REPAIRED_CHARS = 100_000
+_FENCED = re.compile(r"```\w{0,10}\s(.*)```", re.DOTALL)
+_TAIL = re.compile(r"(?:\s|```|[;,`]|</?[\w:=-]{1,40}>|</?[|｜][^<>\s]{1,60}>)*+")  # what servers cut off badly
+_SIGNS = re.compile(
+    r'(?P<text>"(?:[^"\\]|\\.)*+(?:"|\Z))|(?P<comma>,)(?=\s*+[}\]])|(?P<break>\\[nrt])'
+    r"|(?<![\w.])(?P<name>[A-Za-z_]\w{0,60}+)(?=\s*+:)",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+
 
 def parse_arguments(text: str) -> dict[str, Any]:
     """Parse the whole arguments of a call, in linear time. Raises BadArguments."""
     if len(text) > MAX_CHARS:
         raise BadArguments(TOO_LONG.removeprefix(BAD_MARK))
     try:
-        value = _DECODER.decode(text)
+        value = _read(text)
     except json.JSONDecodeError as error:
         near = text[max(0, error.pos - MAX_QUOTE_CHARS // 2) : error.pos + MAX_QUOTE_CHARS // 2]
         raise BadArguments(
@@ -56,6 +68,64 @@ def parse_arguments(text: str) -> dict[str, Any]:
         raise BadArguments("The arguments are not valid JSON.") from None
     check_arguments(value)
     return cast(dict[str, Any], value)
+
+
+def _read(text: str) -> Any:
+    """Return the value of a text that is JSON, or that can be read in one way only. Raises json.JSONDecodeError."""
+    if text.strip() in ("", "null", "None"):
+        return {}  # a tool without arguments
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError:
+        if (value := _repair(text)) is None:
+            raise
+    if isinstance(value, str):  # JSON within JSON
+        inner = _DECODER.decode(value)
+        return inner if isinstance(inner, dict) else value
+    return value
+
+
+def _repair(text: str) -> Any:
+    """Return the value of a text that is JSON but for a few signs that can mean one thing only, else None."""
+    if len(text) > MAX_REPAIRED_CHARS:
+        return None
+    bare = text.strip().removeprefix("\ufeff").strip()
+    if fenced := _FENCED.fullmatch(bare):
+        bare = fenced[1].strip()
+    for tried in dict.fromkeys((bare, _plain_json(bare))):
+        try:
+            value, end = _DECODER.raw_decode(tried)
+            if value == {} and tried[end:].lstrip().startswith("{"):  # servers begin with an empty object
+                tried = tried[end:].lstrip()  # the object that counts
+                value, end = _DECODER.raw_decode(tried)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(value, dict | str) and _TAIL.fullmatch(tried, end):
+            return value
+    return _python_value(bare)
+
+
+def _plain_json(text: str) -> str:
+    """Return the text without commas before an end and escaped single quotes, with quoted names."""
+    return _SIGNS.sub(_mend_sign, text)
+
+
+def _mend_sign(found: re.Match[str]) -> str:
+    if found["text"] is not None:
+        return _ESCAPE.sub(lambda each: each[0].removeprefix("\\") if each[1] == "'" else each[0], found["text"])
+    if found["name"] is not None:
+        return f'"{found["name"]}"'
+    return " " if found["break"] is not None else ""
+
+
+def _python_value(text: str) -> Any:
+    """Return the value of a Python dict without escapes, else None."""
+    if "\\" in text or not text.startswith("{"):
+        return None
+    try:
+        return json.loads(json.dumps(ast.literal_eval(text), allow_nan=False))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
 
 
 def check_arguments(value: object) -> None:
@@ -90,10 +160,9 @@ def mark_arguments(text: object) -> str:
         return "{}"
     given = text if isinstance(text, str) else json.dumps(text)  # some servers send an object
     try:
-        parse_arguments(given)
+        return json.dumps(parse_arguments(given), ensure_ascii=False)
     except BadArguments as error:
         return f"{BAD_MARK}{error}"
-    return given
 
 
 async def join_arguments(chunks: AsyncIterator[ChatGenerationChunk]) -> AsyncIterator[ChatGenerationChunk]:

@@ -17,18 +17,23 @@ import openai
 from langchain_core.exceptions import ContextOverflowError, ModelConnectionError, ModelError, ModelTimeoutError
 
 from agent.blocks import Failed, command_hint
+from agent.foreign_text import printable_line
 from agent.models.http_transport import StreamBroke
-from agent.models.openai_events import BrokenStream, ErrorBody, StrangeBody
+from agent.models.openai_events import BrokenStream, ErrorBody, StrangeBody, failure_of, words_of
 from agent.outcomes import CallError
 from agent.spending import Refusal
 from catalogue import N_, _, join_sentences
+
+Suspect = Literal["", "refused", "broken"]
+"""Whether the length of the conversation may be why a call failed: the server refused it unexplained, or broke."""
 
 
 class ModelFailure(Exception):
     """The model could not answer. `failed` is the message for the person; the error's text is only what happened."""
 
-    def __init__(self, what: str, what_to_do: str, tries: int = 1) -> None:
+    def __init__(self, what: str, what_to_do: str, tries: int = 1, *, suspect: Suspect = "") -> None:
         super().__init__(what)
+        self.suspect = suspect
         tried = _("{problem} I tried {count} times.", problem=what, count=tries) if tries > 1 else what
         self.failed = Failed(tried, what_to_do)
 
@@ -54,11 +59,13 @@ class ErrorVerdict:
     what_to_do: str = ""
     retry_after_seconds: float | None = None  # None: the server asked for no delay
     is_outage: bool = False  # the server does not work, whatever the request
+    suspect: Suspect = ""
 
 
 CONNECT_ERRORS = (httpx2.ConnectError, aiohttp.ClientConnectorError)
 TIMEOUT_ERRORS = (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError)
 NETWORK_ERRORS = (openai.APIConnectionError, httpx2.HTTPError, aiohttp.ClientError, ConnectionError, *TIMEOUT_ERRORS)
+MAX_WORDS_CHARS = 200  # of what a provider says about an error
 BUSY_STATUSES = (408, 409, 425, 429)
 # Servers other than OpenAI's report an overlong conversation only in their message (vLLM, llama.cpp, Ollama, proxies;
 # the last ones: Kimi, Qwen, Gemini, Doubao).
@@ -172,7 +179,9 @@ def _classify_status(error: Exception, status: int) -> ErrorVerdict:
         what = (
             N_("My model's server has a problem ({status}).") if status >= 500 else N_("My model is busy ({status}).")
         )
-        return ErrorVerdict("retry", _(what, status=status), _try_later(), _retry_after_seconds(error), status >= 500)
+        suspect: Suspect = "broken" if status >= 500 else ""
+        asked = _retry_after_seconds(error)
+        return ErrorVerdict("retry", _(what, status=status), _try_later(), asked, status >= 500, suspect)
     if status in (401, 403):
         what = _("My model refused its key ({status}), so I can't think right now.", status=status)
         return ErrorVerdict("fail", what, _tell_operator())
@@ -180,7 +189,7 @@ def _classify_status(error: Exception, status: int) -> ErrorVerdict:
         return ErrorVerdict("fail", _("My model's server doesn't know this model (404)."), _tell_operator())
     start_over = _("You can also start over with {new}.", new=command_hint("new"))
     what = _("My model's server refused the request ({status}).", status=status)
-    return ErrorVerdict("fail", what, join_sentences(_tell_operator(), start_over))
+    return ErrorVerdict("fail", what, join_sentences(_tell_operator(), start_over), suspect="refused")
 
 
 def _no_credit() -> ErrorVerdict:
@@ -197,12 +206,26 @@ def _http_status(error: Exception) -> int | None:
     return None
 
 
+def words_for_operator(error: Exception) -> str:
+    """Return the error's type, status and code, and the first words of the provider: they name what it refused."""
+    details = (getattr(error, "status_code", None), getattr(error, "code", None))
+    head = " ".join([type(error).__name__, *(str(each) for each in details if each)])
+    body = getattr(error, "body", None)
+    if isinstance(body, list) and body:  # Gemini's
+        body = body[0]
+    said = words_of(failure_of(body) or body) if body else ""
+    line = printable_line(said, MAX_WORDS_CHARS)
+    return f"{head}: {line}" if line else head
+
+
 def _is_too_long(error: Exception) -> bool:
     if not isinstance(error, openai.APIError) and not hasattr(error, "status_code"):
         return False
     if _http_status(error) == 413:
         return True
-    return _http_status(error) in (400, 422, None) and any(words in _text_of(error) for words in TOO_LONG_PHRASES)
+    if _http_status(error) in (401, 402, 403, 404, *BUSY_STATUSES):
+        return False
+    return any(words in _text_of(error) for words in TOO_LONG_PHRASES)
 
 
 def _text_of(error: Exception) -> str:

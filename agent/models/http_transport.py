@@ -13,17 +13,15 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import aiohttp
 import httpx2
 
+from agent.settings.network import choose_proxy, make_trust
 from agent.spans import trace_parent
 
 if TYPE_CHECKING:
     from agent.settings.models import ModelSettings
-
-LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(slots=True)
@@ -37,12 +35,11 @@ READ_PACE: ContextVar[ReadPace | None] = ContextVar("pace", default=None)
 """The pace for the response to the request that runs in this context."""
 
 
-def open_http_client(settings: ModelSettings, base_url: str) -> httpx2.AsyncClient:
+def open_http_client(settings: ModelSettings) -> httpx2.AsyncClient:
     """Return a client with the timeouts, the proxy and the certificates of a model."""
     transport = AiohttpTransport(
         proxy=settings.proxy,
-        verify=ssl.create_default_context(cafile=settings.ca_file) if settings.ca_file else None,
-        trust_env=urlsplit(base_url).hostname not in LOOPBACK_HOSTS,  # no proxy for a local model
+        verify=make_trust(settings.ca_file),
     )
     seconds = settings.connect_seconds
     return httpx2.AsyncClient(
@@ -53,10 +50,9 @@ def open_http_client(settings: ModelSettings, base_url: str) -> httpx2.AsyncClie
 class AiohttpTransport(httpx2.AsyncBaseTransport):
     """One aiohttp session without a connection limit, opened by the first request on its event loop."""
 
-    def __init__(self, *, proxy: str = "", verify: ssl.SSLContext | None = None, trust_env: bool = True) -> None:
-        self._proxy = proxy or None
+    def __init__(self, *, proxy: str = "", verify: ssl.SSLContext | None = None) -> None:
+        self._proxy = proxy
         self._verify = verify
-        self._trust_env = trust_env
         self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -72,7 +68,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
             headers=headers,
             data=await request.aread() or None,
             allow_redirects=False,
-            proxy=self._proxy,
+            proxy=choose_proxy(str(request.url), self._proxy),
             timeout=aiohttp.ClientTimeout(
                 connect=timeout.get("pool"), sock_connect=timeout.get("connect"), sock_read=timeout.get("read")
             ),
@@ -82,7 +78,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
     def _open_session(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(limit=0, ssl=self._verify or True)
-        return aiohttp.ClientSession(connector=connector, trust_env=self._trust_env, auto_decompress=False)
+        return aiohttp.ClientSession(connector=connector, auto_decompress=False)
 
     async def aclose(self) -> None:
         if self._session:

@@ -23,8 +23,7 @@ from agent.models.presets import (
 )
 from agent.models.traffic import Endpoint, ModelTraffic
 from agent.near_misses import DID_YOU_MEAN, closest_name, suggest_lazily
-from agent.settings.models import AgentConfigError, Effort, ModelSettings
-from agent.settings.own_code import fix_of
+from agent.settings.models import AgentConfigError, Effort, ModelSettings, fix_of
 from catalogue import N_, LazyText
 from sandbox.named_code import NamedCodeError, import_code
 

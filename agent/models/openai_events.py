@@ -18,6 +18,7 @@ Chunk = dict[str, Any]
 
 
 MAX_BODY_BYTES = 16_000_000  # of an answer that is no stream
+FLAT_FIELDS = ("message", "msg", "detail", "errors")  # of an error: its words
 COUNT_DIGITS = 15  # of what a usage counts
 STREAM_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")  # what begins a line of a stream
 
@@ -80,7 +81,10 @@ class OtherBody:
 
 
 def _event_data(line: bytes) -> bytes:
-    return line[5:].strip() if line.startswith(b"data:") else b""
+    data = b""
+    while line.startswith(b"data:"):  # some proxies repeat it
+        data = line = line[5:].strip()
+    return data
 
 
 def _parse_event(data: bytes, request: httpx2.Request) -> Chunk | None:
@@ -88,26 +92,31 @@ def _parse_event(data: bytes, request: httpx2.Request) -> Chunk | None:
         return None
     try:
         chunk = _parse_json(data)
-        failure = _failure_of(chunk)
+        failure = failure_of(chunk)
         if failure is None:
             return _checked(chunk)
     except (ValueError, RecursionError) as error:
         raise BrokenStream(message="The stream cannot be read.", request=request) from error
-    raise openai.APIError(_words_of(failure), request=request, body=failure)
+    raise openai.APIError(words_of(failure), request=request, body=failure)
 
 
-def _failure_of(given: Any) -> Any:
-    """Return the error in an event or body, None without one: OpenAI's form, or MiniMax's."""
+def failure_of(given: Any) -> Any:
+    """Return the error in an event or body, None without one."""
     if not isinstance(given, dict):
         return None
     status = given.get("base_resp")
     if isinstance(status, dict) and status.get("status_code"):
         return {"code": status["status_code"], "message": status.get("status_msg")}
-    return given.get("error") or None
+    if given.get("error"):
+        return given["error"]
+    # vLLM's flat form, FastAPI's `detail`, and others: an event without choices whose words are no part of an answer
+    is_flat = not given.get("choices") and any(given.get(name) for name in FLAT_FIELDS)
+    return given if is_flat else None
 
 
-def _words_of(failure: Any) -> str:
-    names = ("message", "msg", "detail") if isinstance(failure, dict) else ()
+def words_of(failure: Any) -> str:
+    """Return what an error says."""
+    names = FLAT_FIELDS if isinstance(failure, dict) else ()
     return str(next((failure[name] for name in names if failure.get(name)), failure))
 
 
@@ -118,7 +127,7 @@ def _parse_body(data: bytes, request: httpx2.Request) -> list[Chunk | None]:
         given = given[0] if isinstance(given, list) and given else given  # Gemini's errors
         if not isinstance(given, dict):
             raise ValueError("not an object")  # noqa: TRY004  # JSON in a wrong shape
-        failure = _failure_of(given)
+        failure = failure_of(given)
         if failure is None and given.get("choices"):
             for choice in _list(given["choices"]):
                 choice["delta"] = _object(choice).pop("message", None)
@@ -126,7 +135,7 @@ def _parse_body(data: bytes, request: httpx2.Request) -> list[Chunk | None]:
     except (ValueError, RecursionError) as error:
         raise StrangeBody("The body is no answer.", request=request, body=None) from error
     failure = failure or given  # an object without choices
-    raise ErrorBody(_words_of(failure), request=request, body=failure)
+    raise ErrorBody(words_of(failure), request=request, body=failure)
 
 
 def _parse_json(data: bytes) -> Any:
@@ -144,7 +153,9 @@ def _checked(given: Any) -> Chunk:
     chunk["usage"] = _numbers(chunk.get("usage")) or None
     chunk["choices"] = [_object(choice) for choice in _list(chunk.get("choices")) if choice is not None]
     for choice in chunk["choices"]:
-        choice["delta"] = delta = _object(choice.get("delta") or {})
+        if "delta" not in choice:  # some servers send another form of answer as the only event
+            choice["delta"] = choice.get("message") or {"content": choice.get("text")}
+        choice["delta"] = delta = _object(choice["delta"] or {})
         choice["usage"] = _numbers(choice.get("usage")) or None
         delta.pop("id", None)  # some servers use one id for all messages; langchain then makes a unique one
         delta.pop("function_call", None)  # the form of 2023, which nobody answers

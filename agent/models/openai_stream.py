@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -26,21 +27,21 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.utils.utils import LC_ID_PREFIX
 from langchain_openai import ChatOpenAI
 
-from agent.listeners import has_listeners
+from agent.models.errors import words_for_operator
 from agent.models.http_transport import READ_PACE, ReadPace, open_http_client
 from agent.models.openai_events import BrokenStream, CallPieces, Chunk, parse_events
-from agent.models.reasoning import REASONING_FIELDS, SIGNATURES_FIELD, ReasoningDetails, ThinkingOpenAI
-from agent.models.received import count_delta
+from agent.models.reasoning import REASONING_FIELDS, ReasoningDetails, ThinkingOpenAI, ThinkTags
 from agent.models.responses import MarkedResponses, StatelessResponses
-from agent.models.think_tags import ThinkTags
+from agent.models.streamed_answer import count_delta, has_listeners
+from agent.models.wire import Repair, Repairs
 from agent.settings.models import ModelSettings
+
+log = logging.getLogger(__name__)
 
 MERGE_WINDOW_SECONDS: ContextVar[float] = ContextVar("window", default=0.2)
 """Seconds for which a new stream collects text deltas before it passes them on. The turn sets it."""
 
 OPENAI_URL = "https://api.openai.com/v1"
-NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for tool calls of other models
-
 OWN_HEADERS = (b"content-length", b"transfer-encoding")  # of each request
 
 MERGEABLE_FIELDS = frozenset({"content", *REASONING_FIELDS})
@@ -61,7 +62,8 @@ def make_chat_openai(settings: ModelSettings, options: Mapping[str, Any]) -> Cha
         "stream_chunk_timeout": None,  # DeltaStream has its own timeout, without a task per chunk
         **options,
         "max_retries": 0,
-        "http_async_client": open_http_client(settings, base_url),
+        "http_async_client": open_http_client(settings),
+        "http_socket_options": (),  # of a client that nothing uses: with them, it warns that it ignores the proxy
     }
     if given["use_responses_api"]:
         stateless = StatelessResponses(**given)
@@ -121,6 +123,7 @@ class StreamingCompletions:
         self._http = http  # that of the SDK's client
         self._silence_seconds = silence_seconds
         self._first: httpx2.Request | None = None
+        self._repairs = Repairs()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client.chat.completions, name)
@@ -133,13 +136,25 @@ class StreamingCompletions:
         options = {option: payload.pop(name) for option, name in extra.items() if payload.get(name) is not None}
         body = {**payload, **options.pop("extra_json", {})}
         READ_PACE.set(pace := ReadPace())
-        try:
-            response = await self._post(body, options)
-        except openai.BadRequestError as error:
-            if not _add_missing_reasoning(error, body["messages"]):
-                raise
-            response = await self._post(body, options)
+        response = await self._post_repaired(body, options)
         return DeltaStream(response, MERGE_WINDOW_SECONDS.get(), self._silence_seconds, pace)
+
+    async def _post_repaired(self, body: dict[str, Any], options: dict[str, Any]) -> httpx2.Response:
+        """Post the body; where the server says what it refuses, once more without, and remember what helped."""
+        body, tried = self._repairs.prepare(body), list[Repair]()
+        while True:
+            try:
+                response = await self._post(body, options)
+            except openai.APIStatusError as error:
+                repair = self._repairs.find(error, body, tried)
+                if repair is None:
+                    raise
+                log.warning("model.request_repaired change=%s error=%s", repair, words_for_operator(error))
+                tried.append(repair)
+                body = repair.apply(body)
+            else:
+                self._repairs.known += tried
+                return response
 
     async def _post(self, body: dict[str, Any], options: dict[str, Any]) -> httpx2.Response:
         content = _dump_body(body)
@@ -313,22 +328,6 @@ def _dump_body(body: dict[str, Any]) -> bytes:
         return orjson.dumps(body)
     except TypeError:  # a lone surrogate in a tool argument, which json escapes
         return json.dumps(body).encode()
-
-
-def _add_missing_reasoning(error: openai.BadRequestError, messages: list[Chunk]) -> bool:
-    """If the server demands reasoning, add an empty one to tool calls without; return whether any lacked it."""
-    words = f"{error} {error.body}"  # Gemini's body is a list, of which the SDK tells nothing in its message
-    called = [message for message in messages if message.get("tool_calls")]
-    lacking: list[Chunk] = []
-    if "reasoning_content" in words:
-        lacking = [message for message in called if "reasoning_content" not in message]
-        for message in lacking:
-            message["reasoning_content"] = ""
-    elif "thought_signature" in words:
-        lacking = [call for message in called for call in message["tool_calls"] if SIGNATURES_FIELD not in call]
-        for call in lacking:
-            call[SIGNATURES_FIELD] = {"google": {"thought_signature": NO_SIGNATURE}}
-    return bool(lacking)
 
 
 def _plain_text(chunk: Chunk) -> tuple[str, str]:

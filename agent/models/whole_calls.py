@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal, cast
 
 from langchain_core.messages import AIMessage, ToolCall
@@ -40,6 +40,8 @@ CUT_CALLS: Mapping[CutReason, str] = {
 TOO_MANY = (
     f"At most {MAX_CALLS} calls of one answer run. This call and those after it did not; make them in your next answer."
 )
+_PIECES = re.compile(r"[.:/<>|｜\s]++")
+_SIGN = re.compile(r"[^a-z0-9]")
 _NAME = re.compile(r"[^\w.:/-]", re.ASCII)
 
 
@@ -70,10 +72,29 @@ def _as_text(block: Any) -> Any:
     return block
 
 
-def settle_calls(answer: AIMessage, taken: set[str]) -> None:
+def meant_tool(name: str, tools: Collection[str]) -> str:
+    """Return the tool that a name can mean only, such as `functions.look:0` or `Look`; "" if there is none.
+
+    `tools` are those that the model was offered.
+    """
+    if name in tools:
+        return name
+    for form in (_fold, lambda each: _fold(each.rpartition("__")[2])):  # at last, without the name of its server
+        pieces = {form(each).removesuffix("tool") for each in (name, *_PIECES.split(name))}
+        if len(found := [each for each in tools if form(each).removesuffix("tool") in pieces - {""}]) == 1:
+            return found[0]
+    return ""
+
+
+def _fold(name: str) -> str:
+    return _SIGN.sub("", name.casefold())
+
+
+def settle_calls(answer: AIMessage, taken: set[str], tools: Collection[str] = ()) -> None:
     """Give each call of the answer an id of its own, and mark those that must not run; in place.
 
-    `taken` are the ids in use, to which the new ones are added. A call that must not run has no arguments any more.
+    A name that can mean only one of the `tools` becomes its name. `taken` are the ids in use, to which the new ones
+    are added. A call that must not run has no arguments any more.
     """
     calls: list[ToolCall] = []
     refused: dict[str, str] = {}
@@ -87,7 +108,8 @@ def settle_calls(answer: AIMessage, taken: set[str]) -> None:
         if fault:
             refused[id_] = fault
         arguments = {} if fault else cast(dict[str, Any], args)
-        calls.append(ToolCall(name=_NAME.sub("_", name)[:64], args=arguments, id=id_, type="tool_call"))
+        name = meant_tool(name, tools) or _NAME.sub("_", name)[:64]
+        calls.append(ToolCall(name=name, args=arguments, id=id_, type="tool_call"))
     answer.tool_calls, answer.invalid_tool_calls = calls, []
     if refused:
         answer.additional_kwargs[REFUSED_KEY] = refused
@@ -104,8 +126,8 @@ def _all_calls(answer: AIMessage) -> Iterator[tuple[str, object, str | None]]:
             yield broken["name"], broken["args"] or "", broken["id"]
 
 
-def _fault_of(args: object) -> str:
-    """Return why a call with these arguments, or with this text of arguments, must not run; "" if it may."""
+def _fault_of(args: object) -> str | None:
+    """Return why a call with these arguments, or with this text of arguments, must not run; None if it may."""
     try:
         if isinstance(args, str):
             if args.endswith(TOO_LONG):  # after what came before
@@ -117,7 +139,7 @@ def _fault_of(args: object) -> str:
         check_arguments(args)
     except BadArguments as error:
         return f"{error} The call did not run. Call again with the arguments as one valid JSON object."
-    return ""
+    return None
 
 
 def _unique_id(given: str | None, taken: set[str]) -> str:
@@ -148,6 +170,7 @@ def _settle_blocks(answer: AIMessage, renamed: list[tuple[str | None, str]], ref
     rename_signatures(answer, {old: new for old, new in renamed if old and old != new})
 
 
-def refusal_of(answer: AIMessage | None, call: str | None) -> str:
-    """Return why a call of the answer must not run, "" if it may."""
-    return str(answer.additional_kwargs.get(REFUSED_KEY, {}).get(call, "")) if answer else ""
+def refusal_of(answer: AIMessage | None, call: str | None) -> str | None:
+    """Return why a call of the answer must not run, None if it may."""
+    found = answer.additional_kwargs.get(REFUSED_KEY, {}).get(call) if answer else None
+    return str(found) if found else None

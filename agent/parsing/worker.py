@@ -40,7 +40,7 @@ SHORT_ARTICLE_CHARS = 300
 _LINK = re.compile(r"\[[^\[\]]*+\]\([^)\[]*+\)")
 MAX_PIXELS = 64_000_000
 MAX_PNG_COLOURS = 512
-PICTURE_FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF"]
+PICTURE_FORMATS = ["JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "JPEG2000"]
 ORIENTATION_TAG = 0x0112  # of EXIF; above 4 the sides are exchanged
 
 
@@ -94,8 +94,9 @@ def parse_text(data: bytes, codec: str, **_: str) -> dict[str, Any]:
 
 def scale_picture(data: bytes, edge: int) -> tuple[dict[str, Any], bytes]:
     """Return the picture without its metadata, at most `edge` pixels long, as PNG (few colours) or JPEG."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import AvifImagePlugin, Image, ImageOps, UnidentifiedImageError
 
+    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     try:
@@ -163,7 +164,12 @@ def rehearse_picture() -> None:
     from PIL import Image
 
     Image.init()
-    for mode, kind in (*(("RGB", kind) for kind in PICTURE_FORMATS), ("RGBA", "PNG"), ("CMYK", "JPEG"), ("P", "GIF")):
+    for mode, kind in (
+        *(("RGB", kind) for kind in PICTURE_FORMATS if kind in Image.SAVE),
+        ("RGBA", "PNG"),
+        ("CMYK", "JPEG"),
+        ("P", "GIF"),
+    ):
         made = io.BytesIO()
         Image.new(mode, (8, 8)).save(made, kind)
         scale_picture(made.getvalue(), 4)

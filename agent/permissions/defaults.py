@@ -9,6 +9,7 @@ OUTSIDE_PATTERNS = (
     "ssh *",
     "scp *",
     "sftp *",
+    "rsync *:*",
     "gh *",
     "npm publish *",
     "twine upload *",

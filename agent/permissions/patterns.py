@@ -1,4 +1,7 @@
-"""Compare the pattern of a rule with a text, also with a text of which parts are known only when it runs."""
+"""Compare the pattern of a rule with a text, also with a text of which parts are known only when it runs.
+
+Marks in the words of a command for what is known only when it runs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,14 @@ from fnmatch import translate
 from functools import lru_cache
 from typing import NamedTuple
 
-from agent.permissions.marks import MARKS, TEXT, VALUE
+VALUE = "\ue000"  # any text without a blank: an expansion in quotes
+TEXT = "\ue001"  # any text, also several words or none: an expansion without quotes, a glob, braces
+MARKS = re.compile(f"[{VALUE}{TEXT}]")
+
+
+def name_set(names: str) -> frozenset[str]:
+    """Return the names of a text with blanks between them."""
+    return frozenset(names.split())
 
 
 @lru_cache(maxsize=4096)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 from agent.permissions.invisible import show_invisible
-from agent.permissions.marks import MARKS, TEXT
-from agent.permissions.patterns import compile_part, compile_pattern, could_match
+from agent.permissions.patterns import MARKS, TEXT, compile_part, compile_pattern, could_match
+from agent.permissions.programs import only_prints
 from catalogue import _
 from sandbox.base import WORKSPACE
 
@@ -307,16 +307,34 @@ def _judge_shell_line(rules: Sequence[Rule], use: ToolUse, text: str) -> Judgeme
         command = commands.pop(0)
         work -= sum((len(each) + 100) * (MARKED_WORK if MARKS.search(each) else 1) for each in command.all_texts())
         found += _judge_command(rules, command, use.default) if work > 0 else ()
+        found += [Judgement("ask", str(rule)) for rule in strict if work > 0 and _occurs_in_script(rule, command)]
         if strict and command.file and not _is_allowed_by_pattern(rules, command):
             found.append(Judgement("ask"))
+    if line.fed and not all(only_prints(each.words) for each in line.commands):  # one may run what it reads
+        found += [Judgement("ask", str(rule)) for rule in strict if rule.occurs_in("\n".join(line.fed))]
     is_certain = line.certain and work > 0
     if not is_certain:
         found += _judge_uncertain_text(strict, line, min(work, MAX_WORK // len(rules)))
-        found += [Judgement(rule.verdict, str(rule)) for rule in rules if rule.builtin and rule.occurs_in(line.text)]
+        texts = (line.text, line.text.replace("\\\n", ""))  # a line that goes on
+        found += [
+            Judgement(rule.verdict, str(rule)) for rule in rules if rule.builtin and any(map(rule.occurs_in, texts))
+        ]
     trusted = use.default == "allow" or any(rule.verdict == "allow" and not rule.pattern for rule in rules)
     if (not is_certain and (strict or not trusted)) or (line.writes and not trusted):
         found.append(Judgement("ask"))
     return strictest(found, use.default)
+
+
+def _occurs_in_script(rule: Rule, command: FoundCommand) -> bool:
+    """Return whether the pattern stands in the arguments of a program that may run them.
+
+    One of a single word, such as `rm *`, must stand in an argument of several words: elsewhere it names a verb or file.
+    """
+    if not only_prints(command.words):
+        several = " " in rule.pattern.removesuffix(" *")
+        arguments = [" ".join(command.words[1:])] if several else [each for each in command.words[1:] if " " in each]
+        return any(rule.occurs_in(each) for each in arguments if len(each) <= MAX_SEARCHED)
+    return False
 
 
 def _is_allowed_by_pattern(rules: Sequence[Rule], command: FoundCommand) -> bool:

@@ -17,19 +17,21 @@ from functools import lru_cache
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
-from agent.permissions.marks import MARKS, TEXT, VALUE, name_set
-from agent.permissions.options import command_forms, join_words
-from agent.permissions.words import read_word
-from agent.permissions.wrappers import (
+from agent.permissions.patterns import MARKS, TEXT, VALUE, name_set
+from agent.permissions.programs import (
     ASSIGNMENT,
     OPAQUE,
     RUNNERS,
+    SHELLS,
     WRAPPERS,
     Words,
+    command_forms,
     found_programs,
+    join_words,
     shell_script,
     unwrap,
 )
+from agent.permissions.words import read_word
 
 _PARSER = Parser(Language(tree_sitter_bash.language()))
 _PARSING = threading.Lock()  # lines are judged in threads
@@ -41,7 +43,6 @@ MAX_PIECES = 1000
 MAX_COMMANDS = 2000
 MAX_SUFFIXES = 20  # words of a wrapper with an unknown option at which its program may begin
 
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "yash", "rbash"})
 _SYSTEM_FOLDERS = re.compile(r"/(?:usr|s?bin|opt)/(?!.*\.\.)")
 _LOADERS = re.compile(r"ld(?:-linux[\w-]*|-musl[\w-]*)?\.so[\w.]*|ld-[\d.]+\.so")
 _DANGEROUS_VARIABLES = re.compile(
@@ -92,13 +93,15 @@ class ShellLine:
     """The commands of a line, the innermost too, and the files that redirections write.
 
     `certain` is False if a command may be hidden: a name that is computed, a nested shell, a syntax error. `text` is
-    the line without the bodies of quoted here-documents, which are data.
+    the line without the bodies of quoted here-documents, which are data. `fed` is what commands may read:
+    here-documents, here-strings, and what is printed into a pipe.
     """
 
     commands: list[FoundCommand] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     certain: bool = True
     text: str = ""
+    fed: list[str] = field(default_factory=list)
 
     def pieces(self) -> Iterator[str]:
         """Yield every part of the text that could be a command, for rules that must not miss one."""
@@ -118,6 +121,8 @@ def parse_shell_line(line: str, nesting: int = 0) -> ShellLine:
     if root.descendant_count > MAX_NODES:
         return ShellLine(certain=False, text=line)
     here, data = _here_documents(root, source)
+    found.fed = [_text(each, source) for each in here if each.type in ("heredoc_body", "herestring_redirect")]
+    here = [each for each in here if each.type != "herestring_redirect"]
     if here:
         # The grammar loses what follows some here-documents (`<<X 2>&1 | rm`), so the line is parsed again without
         # them. Substitutions in their bodies are found in the first tree.
@@ -129,6 +134,10 @@ def parse_shell_line(line: str, nesting: int = 0) -> ShellLine:
         _visit(root, rest, found, nesting)
     else:
         _visit(root, source, found, nesting)
+    if "|" in line:
+        found.fed += [" ".join(each.words[1:]) for each in found.commands if each.words[:1] in (("echo",), ("printf",))]
+    if any(each.words[0] in SHELLS and shell_script(each.words[1:]) is None for each in found.commands if each.words):
+        data = []  # a shell may read them
     found.text = _blank(source, data).decode("utf-8", "replace")
     found.certain &= not root.has_error and not _JOINED_LINES.search(found.text)  # the grammar splits `pu\\NEWLINEsh`
     return found
@@ -140,13 +149,15 @@ def _parse(source: bytes) -> Node:
 
 
 def _here_documents(root: Node, source: bytes) -> tuple[list[Node], list[Node]]:
-    """Return the operators, bodies and end marks of here-documents, and those of the bodies that are quoted."""
+    """Return the parts of here-documents and here-strings, and those of the bodies that are quoted."""
     nodes: list[Node] = []
     quoted: list[Node] = []
     todo = [root]
     while todo:
         node = todo.pop()
-        if node.type == "heredoc_redirect":
+        if node.type == "herestring_redirect":
+            nodes.append(node)
+        elif node.type == "heredoc_redirect":
             parts = [each for each in node.children if each.type.startswith("heredoc") or each.type in ("<<", "<<-")]
             nodes += parts
             start = next((source[each.start_byte : each.start_byte + 1] for each in parts if "start" in each.type), b"")
@@ -282,7 +293,7 @@ def _add_command(words: Words, raw: Sequence[str], found: ShellLine, nesting: in
             forms += _suffixes(arguments)
         file = words[0] if "/" in words[0] and not _SYSTEM_FOLDERS.match(words[0]) else ""
         found.commands.append(FoundCommand((name, *arguments), " ".join((name, *raw[1:])), tuple(forms), file))
-        if name in _SHELLS:
+        if name in SHELLS:
             _add_nested_shell(arguments, found, nesting)
         elif name == "find":
             _add_found_programs(arguments, found, nesting)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from agent.permissions.marks import MARKS, TEXT, VALUE, name_set
+from agent.permissions.patterns import MARKS, TEXT, VALUE, name_set
 
 MAX_FORMS = 100
 _CURL_VALUES = name_set(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from agent.permissions.marks import MARKS, TEXT, VALUE
+from agent.permissions.patterns import MARKS, TEXT, VALUE
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "v": "\v"}
 _ANSI = re.compile(

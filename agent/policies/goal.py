@@ -100,15 +100,15 @@ class GoalPolicy:
             continue_with(answer, NEXT_ROUND, {"reason": verdict.reason})
         return response
 
-    def _stop_reason(self, goal: dict[str, Any], context: TurnContext) -> str:
-        """Return why no further round begins, and what to do; "" if one begins."""
+    def _stop_reason(self, goal: dict[str, Any], context: TurnContext) -> str | None:
+        """Return why no further round begins, and what to do; None if one begins."""
         goal_again = command_hint("goal …")
         if goal["round"] >= self._limits.rounds:
             return _("That was the last round. Send {goal} to continue.", goal=goal_again)
         if _spent_tokens(goal, context) >= self._limits.tokens:
             budget = f"{self._limits.tokens:,}"
             return _("The budget of {n} tokens is used up. Send {goal} to continue.", n=budget, goal=goal_again)
-        return ""
+        return None
 
     async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
         """Begin the next round."""

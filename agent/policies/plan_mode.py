@@ -30,8 +30,8 @@ from agent.core.policy import (
     model_answer,
     turn_context_of,
 )
-from agent.core.questions import ask_person
-from agent.expected_cost import CostBound
+from agent.core.tool import ask_person
+from agent.spending import CostBound
 from agent.todos import plan_of
 from catalogue import N_, _, every_translation
 

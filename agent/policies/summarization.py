@@ -2,6 +2,8 @@
 
 The rewrite happens in the superstep of the model call. It keeps the recent messages, and the person's messages of the
 current turn: their ids identify an interrupted turn.
+
+Write long tool outputs to a file; give the model the head, the tail and the path.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import logging
 import re
 import uuid
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 
 from langchain_core.messages import (
     AIMessage,
@@ -22,24 +25,75 @@ from langchain_core.messages import (
     get_buffer_string,
 )
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from agent.blocks import Notice
-from agent.core.policy import ModelCallHandler, ModelCallRequest, ModelCallResponse
-from agent.core.said_words import MAX_NAMED_CHARS, MAX_TEXT_CHARS, SAID_KEY, collect_said
-from agent.exact_values import lost_values
+from agent.core.policy import (
+    ModelCallHandler,
+    ModelCallRequest,
+    ModelCallResponse,
+    ToolCallHandler,
+    ToolCallResult,
+    call_key,
+    turn_context_of,
+)
+from agent.core.tool import traits_of
 from agent.models.answers import ask_model
 from agent.models.errors import ModelFailure, classify_error, too_long
 from agent.models.loader import LoadedModel
+from agent.policies.kept_words import MAX_NAMED_CHARS, MAX_TEXT_CHARS, SAID_KEY, collect_said, lost_values
 from agent.policies.retry import ContextOverflow
-from agent.policies.truncation import shorten_output
 from agent.settings.sections import ContextConfig
 from agent.spending import ASCII_CHARS_PER_TOKEN, text_tokens
 from agent.todos import TODOS_KEY, dump_plan, is_finished, list_plan, plan_of
 from agent.token_estimates import estimate_messages, messages_tokens
 from catalogue import _
-from sandbox.base import SKILLS, SandboxHandle
+from sandbox.base import SKILLS, WORKSPACE, SandboxError, SandboxHandle
 
 log = logging.getLogger(__name__)
+
+OUTPUT_FOLDER = f"{WORKSPACE}/.outputs"
+
+
+class TruncationPolicy:
+    """Limit every tool result to about `max_chars` characters."""
+
+    def __init__(self, max_chars: int) -> None:
+        self._max_chars = max_chars
+
+    async def wrap_tool_call(self, request: ToolCallRequest, handler: ToolCallHandler) -> ToolCallResult:
+        """Run the tool and shorten its output if it is too long."""
+        result = await handler(request)
+        if not isinstance(result, ToolMessage) or not isinstance(result.content, str):
+            return result
+        if len(result.content) > self._max_chars and not traits_of(request.tool).paged:
+            result.content = await self._shorten_output(request, result.content)
+        return result
+
+    async def _shorten_output(self, request: ToolCallRequest, text: str) -> str:
+        key = call_key(request.state["messages"], request.tool_call["id"])  # ids alone recur, also among sub-agents
+        handle, name = turn_context_of(request).sandbox, request.tool_call["name"]
+        return await shorten_output(handle, name, key, text, self._max_chars // 2, self._max_chars // 4)
+
+
+async def shorten_output(
+    handle: SandboxHandle, tool: str, key: str, text: str, head_chars: int, tail_chars: int
+) -> str:
+    """Return head and tail of a tool's output; the whole is in a file, which `key` names, if the sandbox takes it."""
+    head, tail = text[:head_chars], text[len(text) - tail_chars :]
+    omitted = len(text) - len(head) - len(tail)
+    digest = blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
+    name = re.sub(r"[^\w-]", "_", tool)[:60]
+    path = f"{OUTPUT_FOLDER}/{name}-{digest}.txt"
+    try:
+        sandbox = await handle.get()
+        await sandbox.write(path, text.encode("utf-8", "replace"))
+    except SandboxError as error:
+        log.warning("tool.output_not_kept reason=%s", error)
+        return f"{head}\n\n[… {omitted} characters left out …]\n\n{tail}"
+    where = f"The whole output of {len(text)} characters is in {path}: use read_file or grep on it."
+    return f"{head}\n\n[… {omitted} characters left out. {where} …]\n\n{tail}"
+
 
 SUMMARY_PROMPT = """Summarize the conversation below so that an assistant who reads only your summary can continue it.
 
@@ -56,6 +110,7 @@ SUMMARY_HEADER = "[Summary of the conversation so far, written to save space]"
 MAX_EXACT_CHARS = 6000
 SAID_SHARE = 0.3  # of the limit: what people said may take it
 MIN_GAIN = 0.1  # of the limit: a summary that would replace less is not written
+SUSPECT_TOKENS = 4000  # a conversation shorter than the windows of small servers is not too long
 SUMMARY_KEY = "summary"
 SKILLS_NOTE = "Skills in use; read them again before you continue with their task: "
 SKILL_PATTERN = re.compile(rf"{SKILLS}/([\w-]+)/")
@@ -92,6 +147,8 @@ class SummarizationPolicy:
     async def _fit_request(self, request: ModelCallRequest, handler: ModelCallHandler) -> ModelCallResponse:
         try:
             return await handler(request)
+        except ModelFailure as failure:
+            return await self._retry_shorter(request, handler, failure)
         except ContextOverflow:
             sandbox, max_chars = request.runtime.context.sandbox, self._result_chars(request)
             if shortened := await _shorten_results(request.messages, max_chars, sandbox):
@@ -108,6 +165,30 @@ class SummarizationPolicy:
             return _rewrite_state(await handler(request.override(messages=condensed)), condensed)
         except ContextOverflow:
             raise ModelFailure(*too_long()) from None
+
+    async def _retry_shorter(
+        self, request: ModelCallRequest, handler: ModelCallHandler, failure: ModelFailure
+    ) -> ModelCallResponse:
+        """Call once with a shorter conversation if its length may be why the call failed, whatever the server said.
+
+        Raises `failure` if it is not, or if that fails, too.
+        """
+        tokens = estimate_messages(request.messages)
+        if not failure.suspect or tokens < SUSPECT_TOKENS:
+            raise failure
+        sandbox = request.runtime.context.sandbox
+        messages = await _shorten_results(request.messages, tokens // 2, sandbox) or request.messages
+        cut = cut_index(messages, self._keep_messages, min(self._keep_tokens, tokens // 4))
+        if cut:  # a server that works again after a while must not have cost the beginning
+            shorter = request.override(messages=messages)
+            messages = await self._condense_messages(shorter, cut, at_any_price=failure.suspect == "refused")
+        if not messages or messages is request.messages:
+            raise failure
+        log.warning("model.retried_shorter tokens=%d left=%d", tokens, estimate_messages(messages))
+        try:
+            return _rewrite_state(await handler(request.override(messages=messages)), messages)
+        except (ModelFailure, ContextOverflow):
+            raise failure from None
 
     def _result_chars(self, request: ModelCallRequest) -> int:
         """Return how many characters the results of tools may have together, after an overflow."""
@@ -127,7 +208,7 @@ class SummarizationPolicy:
         except Exception as error:
             if classify_error(error) is None:
                 raise
-            log.warning("the conversation could not be summarized: %s", type(error).__name__)
+            log.warning("summary.failed reason=%s", type(error).__name__)
             if not at_any_price:
                 return []  # it may still fit; the next call retries
             text = "(The beginning was left out because summarizing it failed.)"

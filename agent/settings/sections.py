@@ -1,20 +1,80 @@
-"""The sections of config.yaml that concern the agent. Imports nothing heavy."""
+"""The sections of config.yaml that concern the agent. Imports nothing heavy.
+
+The section `external_agents:` of config.yaml. Imports nothing heavy.
+
+The section `web:` of config.yaml. Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from agent.exposure import OutwardMode
 from agent.permissions.rules import Rule, RuleText, parse_rules
-from agent.setting import Secret, setting
-from agent.settings.acp import ExternalAgentSettings
+from agent.setting import ENVIRONMENT, TOOL_PART, Secret, setting
 from agent.settings.mcp import McpConfig
 from agent.settings.mcp_tokens import TokenFolder
 from agent.settings.models import CallLimits, TellPause, tell_nobody
 from agent.settings.subagents import NamedAgentSettings, SubagentSettings
 from catalogue import N_
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalAgentSettings:
+    """One entry of `external_agents:`: a program that speaks the Agent Client Protocol (docs/external-agents.md)."""
+
+    name: str = field(metadata={"help": "the name by which the agent calls it", **TOOL_PART})
+    command: str = field(metadata={"help": "the command that starts it in the conversation's sandbox"})
+    description: str = setting("", "when the agent should give work to it")
+    env: Mapping[str, Secret] = field(
+        default_factory=dict,
+        metadata={"help": "its environment variables, such as `ANTHROPIC_API_KEY: $ANTHROPIC_API_KEY`", **ENVIRONMENT},
+    )
+    permission: Literal["ask", "allow", "deny"] = setting(
+        "ask", "what it gets when it asks for permission and no rule of `permissions` decides; `ask`: the requester"
+    )
+    seconds: float = setting(1800.0, "timeout of one call; time in which it waits for a person does not count", ge=1)
+    auth_method: str = setting(
+        "", "the id of its way to sign in; empty: if it asks for one, those whose variables `env` has are tried"
+    )
+    mode: str = setting("", "the id of the mode of its sessions (`session/set_mode`); empty: its own default")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """One entry of `web.search`."""
+
+    provider: Literal["searxng", "tavily", "brave", "exa", "infoquest", "ddgs"] = field(
+        metadata={
+            "help": "`searxng`: your own instance, at `url`; `ddgs`: scrapes public search engines without a key, as"
+            " best effort (`make setup EXTRAS=ddgs`); the others need `api_key`"
+        }
+    )
+    api_key: Secret | None = setting(None, "the provider's key")
+    url: str = setting("", "URL of the SearXNG instance; of the others: another address of their API")
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfig:
+    """What the agent may do on the web, from this machine and not from the sandbox."""
+
+    fetch: bool = setting(
+        True, "the agent may read public pages; private and local addresses are always refused (docs/web.md)"
+    )
+    robots: bool = setting(True, "pages that a site's robots.txt excludes are not read")
+    hosts: tuple[str, ...] = setting(
+        (),
+        "the only hosts whose pages are read, with their subdomains, such as `example.com`; empty: every public host",
+    )
+    proxy: str = setting(
+        "", "URL of an HTTP proxy through which pages and searches are requested, such as `http://proxy.example:3128`"
+    )
+    search: tuple[SearchSettings, ...] = setting(
+        (), "search providers, described below; when one fails, the next one answers"
+    )
+
 
 MAX_MODEL_CALLS = 500  # in one turn
 LANGUAGE_CODES = {  # what people write instead of a code

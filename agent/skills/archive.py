@@ -9,8 +9,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.skills.errors import SkillError
-from agent.skills.skill import SKILL_FILES
+from agent.skills.skill import SKILL_FILES, SkillError
 from agent.skills.tree import LEFT_OUT, MAX_TREE_BYTES, MAX_TREE_FILES, check_path, check_tree
 from catalogue import N_
 

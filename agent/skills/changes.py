@@ -15,13 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.permissions.invisible import show_invisible
-from agent.skills.errors import SkillError
+from agent.permissions.invisible import PROSE, show_invisible
 from agent.skills.library import InstalledSkill, SkillLibrary, SkillOrigin, SkillState
-from agent.skills.records import MAX_ADDRESSES, MAX_VERSIONS, Pin, SkillRecords, Staged, write_records
-from agent.skills.skill import SKILL_FILES, read_skill
+from agent.skills.records import (
+    MAX_ADDRESSES,
+    MAX_VERSIONS,
+    Pin,
+    SkillRecords,
+    Staged,
+    delete_unnamed,
+    drop_oldest,
+    version_folder,
+    write_records,
+)
+from agent.skills.skill import SKILL_FILES, SkillError, read_skill
 from agent.skills.tree import check_path, check_tree, copy_tree, diff_trees, hash_tree
-from agent.skills.versions import delete_unnamed, drop_oldest, version_folder
 from catalogue import N_
 
 log = logging.getLogger(__name__)
@@ -71,7 +79,7 @@ def describe_change(library: SkillLibrary, digest: str) -> SkillChange:
     base = pin.hash if pin and staged.base == digest else staged.base
     old = version_folder(library.data, staged.name, base) if base else None
     diff = diff_trees(old if old and old.is_dir() else None, version_folder(library.data, staged.name, digest))
-    return SkillChange(staged.name, digest, show_invisible(diff, visible="\n\t\u3000"), not base)
+    return SkillChange(staged.name, digest, show_invisible(diff, PROSE), not base)
 
 
 def stage_waiting(library: SkillLibrary, name: str) -> SkillChange:

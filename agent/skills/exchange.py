@@ -19,12 +19,18 @@ from typing import TypeVar
 import orjson
 
 from agent.skills.archive import unpack_archive
-from agent.skills.errors import SkillError
 from agent.skills.library import SkillLibrary, SkillOrigin
-from agent.skills.records import SkillRecords, dump_records, load_records, write_records
-from agent.skills.skill import is_folder_name, read_skill
+from agent.skills.records import (
+    SkillRecords,
+    delete_unnamed,
+    dump_records,
+    load_records,
+    named_versions,
+    version_folder,
+    write_records,
+)
+from agent.skills.skill import SkillError, is_folder_name, read_skill
 from agent.skills.tree import MAX_TREE_BYTES, check_path, copy_tree, hash_tree, list_tree
-from agent.skills.versions import delete_unnamed, named_versions, version_folder
 from agent.stored_json import Damaged, raise_damaged
 from catalogue import N_, LazyText
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.skills.errors import SkillError
-from agent.skills.skill import SKILL_FILES, read_skill
+from agent.skills.skill import SKILL_FILES, SkillError, read_skill
 from agent.skills.tree import LEFT_OUT, check_tree
 from catalogue import N_
 

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from agent.skills.errors import SkillError
 from agent.skills.records import SkillRecords, read_records
-from agent.skills.skill import SKILL_FILES, Skill, read_skill
+from agent.skills.skill import SKILL_FILES, Skill, SkillError, read_skill
 from agent.skills.tree import LEFT_OUT, Tree, copy_tree, hash_tree, is_changed, list_tree, stamp
 from catalogue import N_, LazyText
 from sandbox.base import SHARED_MODULES, SKILLS
@@ -32,12 +31,13 @@ MAX_SEARCH_DEPTH, MAX_SEARCHED_FOLDERS = 5, 2_000
 NEVER_SEARCHED = frozenset({".venv", ".cache", ".tox", ".mypy_cache", ".ruff_cache"})
 NOT_WHOLE = N_("only the first {n} folders in it were searched for skills")
 MAX_INLINE_STAMPS = 200  # more files are looked at in a thread
+LOOK_SECONDS = 1.0  # a look at the files is enough for so long: a change shows this much later, at most
 MAX_DESCRIBED = 30  # with more skills, the brief has their names only
 INDEX_FILE = "INDEX.md"
 VIEW_FOLDER = "view"  # what sandboxes see, made anew at each start
 SHARED_FOLDER = PUBLIC_FOLDER.with_name("lib")  # modules that scripts of several skills import…
 INSIDE_FOLDER = Path(__file__).parents[2] / "sandbox" / "inside"  # …and our readers of documents
-READERS = ("archives", "document_bounds", "office", "sheets", "text_encoding")
+READERS = ("archives", "office", "sheets", "text_encoding")
 
 BRIEF = (
     "# Skills\n\nSkills are instructions for certain tasks, with scripts and other files. If a request fits a skill,"
@@ -202,10 +202,10 @@ class SkillLibrary:
     async def refresh(self, since: float | None = None) -> SkillSet:
         """Read the skills again if a file has changed, and return them. Never raises: a fault is one of a skill.
 
-        A look after `since` (Unix time) is enough: turns that began together look once.
+        A look less than `LOOK_SECONDS` before `since` (Unix time) is enough, or a later one.
         """
         now = time.time()
-        if since is not None and since < self._looked <= now and self._read_folders == self.folders:
+        if since is not None and since - LOOK_SECONDS < self._looked <= now and self._read_folders == self.folders:
             return self.current
         self._looked = now
         try:

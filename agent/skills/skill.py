@@ -2,6 +2,13 @@
 
 Reading is lenient, as the format's guide for clients asks (https://agentskills.io/specification): what the
 specification forbids is a warning. `validate_fields` has the same verdict as the reference validator, skills-ref 0.1.
+
+Define the error that says what is wrong with a skill.
+
+Read the YAML of a SKILL.md, which a stranger may have written: bounded before anything is built from it.
+
+libyaml builds nodes by recursion in C, without a limit of its own: deep nesting ends the process, and nested aliases
+grow without end when their value is written out. Events come one by one, so they are counted first.
 """
 
 from __future__ import annotations
@@ -13,14 +20,106 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.skills.errors import SkillError
-from agent.skills.front_matter import parse_fields, split_front_matter, text_field
-from catalogue import N_, LazyText
+import yaml
+
+from catalogue import N_, LazyText, LocalizedError
+
+
+class SkillError(LocalizedError):
+    """A skill cannot be used or changed; the text says why."""
+
+
+MAX_FRONT_BYTES = 16 << 10
+MAX_FRONT_DEPTH, MAX_FRONT_EVENTS = 8, 1_000
+
+_FRONT_MATTER = re.compile(r"\A\ufeff?---[ \t]*+\r?\n(.*?\r?\n)---[ \t]*+(?:\r?\n|\Z)", re.DOTALL)
+_UNQUOTED = re.compile(r"^([A-Za-z][\w-]*+):[ \t]++(?![\"'|>\[{&*!#%@`])(.*:[ \t].*|.*[ \t]#.*|.*:)$", re.MULTILINE)
+_Loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # every scalar stays a string, as for the reference validator
+
+
+def split_front_matter(text: str) -> tuple[str, str]:
+    """Return the YAML between the lines of `---`, and the body. Raises SkillError."""
+    found = _FRONT_MATTER.match(text)
+    if not found:
+        raise SkillError(N_("its SKILL.md does not begin with fields between two lines of ---"))
+    if len(found[1].encode()) > MAX_FRONT_BYTES:
+        raise SkillError(N_("the fields of its SKILL.md are larger than {limit} KB"), limit=MAX_FRONT_BYTES >> 10)
+    return found[1], text[found.end() :].strip()
+
+
+def parse_fields(front: str) -> tuple[dict[str, Any], list[LazyText]]:
+    """Parse the YAML; a second try quotes the texts that contain a colon, which many skills forget."""
+    warnings: list[LazyText] = []
+    try:
+        node, fields = _load_yaml(front)
+    except yaml.YAMLError:
+        warnings.append(LazyText(N_("a text with a colon or # lacks quotes")))
+        quoted = _UNQUOTED.sub(lambda found: f"{found[1]}: '{found[2].replace(chr(39), chr(39) * 2)}'", front)
+        try:
+            node, fields = _load_yaml(quoted)
+        except yaml.YAMLError as error:
+            raise SkillError(N_("the fields of its SKILL.md are not YAML: {reason}"), reason=one_line(error)) from None
+    if not isinstance(fields, dict):
+        raise SkillError(N_("the fields of its SKILL.md are not YAML: {reason}"), reason=LazyText(N_("no mapping")))
+    if _is_beyond_strict(node):
+        warnings.append(LazyText(N_("its fields use YAML that the format's validator refuses, such as [a, b]")))
+    return fields, warnings
+
+
+def text_field(fields: dict[str, Any], name: str) -> str:
+    """Return a field's text on one line; "" without it. Raises SkillError if it is a list or a mapping."""
+    value = fields.get(name, "")
+    if not isinstance(value, str):
+        raise SkillError(N_("its field {field} is a list or a mapping instead of a text"), field=name)
+    return one_line(value)
+
+
+def one_line(value: object) -> str:
+    """Return a text without line breaks and doubled blanks."""
+    return " ".join(str(value).split())
+
+
+def _load_yaml(text: str) -> tuple[yaml.Node | None, Any]:
+    """Return the syntax tree and the value. The loader makes only texts, lists and mappings. Raises SkillError."""
+    _check_events(text)
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        return node, loader.construct_document(node) if node else None
+    finally:
+        loader.dispose()
+
+
+def _check_events(text: str) -> None:
+    """Refuse what could grow beyond the text. It is the parser that loads it afterwards, so both read the same."""
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, _Loader)):
+        if getattr(event, "anchor", None) is not None:  # of an alias, too
+            raise SkillError(N_("the fields of its SKILL.md use anchors (&) or aliases (*): write the values out"))
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_FRONT_DEPTH or count > MAX_FRONT_EVENTS:
+            limits = {"depth": MAX_FRONT_DEPTH, "values": MAX_FRONT_EVENTS}
+            sentence = N_("the fields of its SKILL.md are nested deeper than {depth} levels, or more than {values}")
+            raise SkillError(sentence, **limits)
+
+
+def _is_beyond_strict(node: yaml.Node | None) -> bool:
+    """Return whether it has a flow style or a key twice, which strictyaml refuses."""
+    if not isinstance(node, yaml.CollectionNode):
+        return False
+    if node.flow_style:
+        return True
+    if isinstance(node, yaml.MappingNode):
+        keys = [str(key.value) for key, _value in node.value]
+        return len({*keys}) < len(keys) or any(_is_beyond_strict(value) for _key, value in node.value)
+    return any(map(_is_beyond_strict, node.value))
+
 
 MAX_SKILL_FILE_BYTES = 256 << 10  # of a SKILL.md; the specification advises 500 lines
 MAX_NAME_CHARS, MAX_DESCRIPTION_CHARS, MAX_COMPATIBILITY_CHARS = 64, 1024, 500
 SKILL_FILES = ("SKILL.md", "skill.md")
 ENTRY_FILE = "run.py"
+MAX_WORDS = 30  # of what a skill needs, and of what it uses
 FIELDS = frozenset({"name", "description", "license", "compatibility", "metadata", "allowed-tools"})
 
 _FOLDER_NAME = re.compile(r"[^\W_][\w-]{0,63}")
@@ -31,7 +130,8 @@ _ALLOWED_TOOL = re.compile(r"[^\s,(]++(?:\([^()]*\))?+")
 class Skill:
     """What a SKILL.md says. `allowed_tools` is a wish of its author: it grants nothing.
 
-    `entry` is the program that takes JSON and returns JSON, relative to the folder; "": none.
+    `entry` is the program that takes JSON and returns JSON, relative to the folder; "": none. `needs` and `uses` name
+    the packages, programs and network that it cannot work without, or that a part of its work takes (`readiness.py`).
     """
 
     name: str
@@ -40,6 +140,8 @@ class Skill:
     allowed_tools: tuple[str, ...] = ()
     entry: str = ""
     warnings: tuple[LazyText, ...] = ()
+    needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
 
 
 def read_skill(folder: Path) -> Skill:
@@ -65,8 +167,9 @@ def read_skill(folder: Path) -> Skill:
     name = next((each for each in (name, folder.name) if is_folder_name(each)), "")
     if not name:
         raise SkillError(N_("its name cannot be the name of a folder"))
-    metadata = fields.get("metadata")
-    entry = text_field(metadata, "entry") if isinstance(metadata, dict) else ""
+    more = fields.get("metadata")
+    metadata = more if isinstance(more, dict) else {}
+    entry = text_field(metadata, "entry")
     return Skill(
         name,
         description[:MAX_DESCRIPTION_CHARS],
@@ -74,6 +177,8 @@ def read_skill(folder: Path) -> Skill:
         split_allowed_tools(fields.get("allowed-tools")),
         entry or (ENTRY_FILE if (folder / ENTRY_FILE).is_file() else ""),
         tuple(warnings),
+        needs=tuple(text_field(metadata, "needs").split()[:MAX_WORDS]),
+        uses=tuple(text_field(metadata, "uses").split()[:MAX_WORDS]),
     )
 
 

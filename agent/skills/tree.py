@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from agent.skills.errors import SkillError
-from agent.skills.skill import SKILL_FILES
+from agent.skills.skill import SKILL_FILES, SkillError
 from catalogue import N_
 
 MAX_TREE_BYTES, MAX_TREE_FILES, MAX_DEPTH = 50 << 20, 2_000, 12

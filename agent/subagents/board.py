@@ -1,12 +1,17 @@
-"""The tasks of a turn: which run, which wait for each other or for a person, and what they returned."""
+"""The tasks of a turn: which run, which wait for each other or for a person, and what they returned.
+
+Say how a task of a turn ended.
+
+Places for tasks: a few for each turn, and a number for all turns that is shared fairly.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from langchain_core.messages import ToolMessage
 from langgraph.errors import GraphBubbleUp, GraphInterrupt
@@ -18,11 +23,50 @@ from agent.core.event_mapper import interrupt_question
 from agent.core.graphs import Graph
 from agent.core.policy import ToolCallHandler, ToolCallResult, call_key, turn_context_of
 from agent.core.tool import TASK_TOOL
+from agent.fair_slots import FairSlots, SlotGroups
 from agent.models.loader import LoadedModel
 from agent.settings.subagents import KindSettings, SubagentSettings
-from agent.subagents.results import TaskResult
-from agent.subagents.slots import TaskSlots
 from catalogue import _
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """The result of a task, or why it did not finish."""
+
+    text: str
+    failed: bool = False
+
+    @classmethod
+    def of_message(cls, message: ToolMessage) -> Self:
+        """Return the result that a message holds."""
+        return cls(str(message.content), message.status == "error")
+
+
+ALL_TURNS = "all turns"
+
+
+class TaskSlots:
+    """Grant at most `per_turn` places to each turn and `live` to all."""
+
+    def __init__(self, per_turn: int, live: int) -> None:
+        self._per_turn, self._live = per_turn, live
+        self._slots = FairSlots()
+
+    def has_room(self, turn: Hashable) -> bool:
+        """Return whether this turn may get a place without waiting for one of its own tasks."""
+        return self._slots.has_room({turn: self._per_turn})
+
+    async def acquire(self, turn: Hashable) -> None:
+        """Wait for a place."""
+        await self._slots.acquire(turn, self._groups(turn))
+
+    def release(self, turn: Hashable) -> None:
+        """Return a place."""
+        self._slots.release(turn, self._groups(turn))
+
+    def _groups(self, turn: Hashable) -> SlotGroups:
+        return {turn: self._per_turn, ALL_TURNS: self._live}
+
 
 GraphUse = Literal["task", "check", "background"]
 

@@ -51,8 +51,8 @@ class StructuredAnswerPolicy:
         return response
 
 
-def answer_problem(text: str, schema: Mapping[str, Any]) -> str:
-    """Return why a text is not JSON that fits the schema; "" if it is."""
+def answer_problem(text: str, schema: Mapping[str, Any]) -> str | None:
+    """Return why a text is not JSON that fits the schema; None if it is."""
     try:
         value = orjson.loads(_without_fence(text))
     except orjson.JSONDecodeError as error:
@@ -60,8 +60,8 @@ def answer_problem(text: str, schema: Mapping[str, Any]) -> str:
     return schema_problem(value, schema)
 
 
-def schema_problem(value: Any, schema: Mapping[str, Any], at: str = "the value") -> str:
-    """Return why a value does not fit; "" if it does. Checks type, enum, required, properties and items."""
+def schema_problem(value: Any, schema: Mapping[str, Any], at: str = "the value") -> str | None:
+    """Return why a value does not fit; None if it does. Checks type, enum, required, properties and items."""
     types = schema.get("type", ())
     allowed = [kind for name in ([types] if isinstance(types, str) else types) for kind in _TYPES.get(name, (object,))]
     if allowed and (not isinstance(value, tuple(allowed)) or (isinstance(value, bool) and bool not in allowed)):
@@ -77,7 +77,7 @@ def schema_problem(value: Any, schema: Mapping[str, Any], at: str = "the value")
         parts = [(value[name], known[name], f"{at}.{name}") for name in known if name in value]
     elif isinstance(value, list) and "items" in schema:
         parts = [(item, schema["items"], f"{at}[{number}]") for number, item in enumerate(value)]
-    return next((problem for part in parts if (problem := schema_problem(*part))), "")
+    return next((problem for part in parts if (problem := schema_problem(*part))), None)
 
 
 def _without_fence(text: str) -> str:

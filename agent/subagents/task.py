@@ -12,8 +12,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langchain_core.tools import ToolException
 from langgraph.errors import GraphRecursionError
 
-from agent.core.brief import join_parts
-from agent.core.context import ToolServices, TurnContext
+from agent.core.context import ToolServices, TurnContext, join_parts
 from agent.core.policy import call_key, messages_since_human
 from agent.core.tool import (
     TASK_TOOL,
@@ -30,9 +29,8 @@ from agent.settings.sections import AgentSettings
 from agent.settings.subagents import BASH, KindSettings
 from agent.spans import SpanKind, open_span
 from agent.spending import Meter
-from agent.subagents.briefs import CHECKER, worker_brief
-from agent.subagents.callee import callee_context
-from agent.subagents.results import TaskResult
+from agent.subagents.board import TaskResult
+from agent.subagents.callee import CHECKER, callee_context, worker_brief
 from agent.subagents.sandboxes import copy_outputs, task_sandbox
 from catalogue import N_, _, list_items
 from sandbox.base import SandboxError

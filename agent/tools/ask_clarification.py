@@ -6,8 +6,7 @@ from typing import Annotated
 
 from langchain_core.tools import ToolException
 
-from agent.core.questions import ask_person
-from agent.core.tool import Runtime, ToolTraits, always, make_tool
+from agent.core.tool import Runtime, ToolTraits, always, ask_person, make_tool
 
 MAX_CHARS = 20_000  # of the question with its options: whole chats were filled with one, and nobody reads more
 

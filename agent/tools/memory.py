@@ -36,7 +36,7 @@ def _effect(args: Mapping[str, Any]) -> Effect:
     return "none" if args.get("action") == "search" else "once"
 
 
-@make_tool(ToolTraits(describe=_describe, effect=_effect, permission="allow", brings="memory"))
+@make_tool(ToolTraits(describe=_describe, effect=_effect, permission="allow", brings="memory", way_out="note"))
 async def memory(
     action: Annotated[Literal["save", "search", "forget", "link", "unlink"], "What to do."],
     runtime: Runtime,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from agent.core.context import ToolServices
 from agent.core.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool
 from agent.settings.sections import AgentSettings
-from agent.skills.errors import SkillError
+from agent.skills.skill import SkillError
 from catalogue import N_
 
 

@@ -16,9 +16,8 @@ from agent.core.policy import call_key
 from agent.core.tool import AgentTool, Runtime, ToolTraits, describe_as, make_tool, require_background
 from agent.permissions.rules import Subject
 from agent.settings.sections import AgentSettings
-from agent.skills.errors import SkillError
 from agent.skills.library import SkillSet, TurnSkills
-from agent.skills.skill import Skill
+from agent.skills.skill import Skill, SkillError
 from catalogue import N_
 from sandbox.base import SKILLS, WORKSPACE, Sandbox, SandboxFileError, ShellCommand
 

@@ -19,6 +19,11 @@ TITLES = {
     "delete": N_("Deleting schedule {number}"),
 }
 
+NOT_NAMED = (
+    "Not possible: neither the person nor a page named this address, so it could carry out what this conversation"
+    " holds. Ask the person to write the address of the page to watch."
+)
+
 
 def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
     """Offer it where people may have schedules."""
@@ -70,6 +75,8 @@ async def schedule(
             return await schedules.delete(number)
     if action == "change" and not number:
         return "Give the `number` of the schedule to change; `list` shows the numbers."
+    if url and runtime.context.exposure.destination("address", "web_fetch", {"url": url}):
+        return NOT_NAMED
     request = ScheduleRequest(
         number=number if action == "change" else 0,
         kind=ScheduleKind(kind) if kind else "",

@@ -10,6 +10,7 @@ from agent.core.tool import Runtime, ToolTraits, absolute_path, always, describe
 from agent.permissions.rules import Subject
 from catalogue import N_
 from sandbox.base import SandboxFileError
+from sandbox.inside.text_encoding import find_codec
 
 MAX_FILE_BYTES = 4 << 20
 # Calls of one turn run concurrently: without a lock, one of two edits of a file would be lost.
@@ -41,17 +42,33 @@ async def str_replace(
         data = await sandbox.read(path, limit=MAX_FILE_BYTES)
         if len(data) == MAX_FILE_BYTES:
             raise SandboxFileError(f"{path}: is too large to edit in place; use bash")
-        try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            raise SandboxFileError(f"{path}: is not UTF-8 text") from error
+        codec, text = await asyncio.to_thread(_decode, path, data)
         count = text.count(old)
         if not count:
             raise SandboxFileError(f"{path}: the text to replace is not in the file; read it and copy the text exactly")
         if count > 1 and not all:
             raise SandboxFileError(f"{path}: the text to replace occurs {count} times; give more of it, or set all")
-        await sandbox.write(path, text.replace(old, new).encode("utf-8", "replace"))
+        try:
+            changed = text.replace(old, new).encode(codec, "replace" if codec == "utf-8" else "strict")
+        except UnicodeEncodeError as error:
+            sign = error.object[error.start]
+            raise SandboxFileError(
+                f"{path}: its encoding {codec} has no {sign!r}; convert the file to UTF-8 with bash first"
+            ) from None
+        await sandbox.write(path, changed)
     return f"Replaced {count} {'place' if count == 1 else 'places'} in {path}"
 
 
 make = always(str_replace)
+
+
+def _decode(path: str, data: bytes) -> tuple[str, str]:
+    """Return the encoding of a file, and its text, which that encoding gives back exactly. Raises SandboxFileError."""
+    codec = find_codec(data)
+    try:
+        text = data.decode(codec or "utf-8")
+    except UnicodeDecodeError:
+        text = ""
+    if not codec or text.encode(codec) != data:
+        raise SandboxFileError(f"{path}: is not text that can be edited in place; use bash")
+    return codec, text

@@ -33,7 +33,8 @@ def make(settings: AgentSettings, services: ToolServices) -> AgentTool | None:
         )
     )
     async def view_image(
-        path: Annotated[str, "Absolute path of a PNG, JPEG, WebP, GIF, BMP or TIFF file."], runtime: Runtime
+        path: Annotated[str, "Absolute path of a PNG, JPEG, WebP, GIF, BMP, TIFF, AVIF or JPEG 2000 file."],
+        runtime: Runtime,
     ) -> tuple[str, dict[str, Any]]:
         """Look at a picture of your sandbox, such as a plot that you made. Pictures that people send are shown to you
         without this tool."""

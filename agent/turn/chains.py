@@ -8,31 +8,17 @@ from dataclasses import replace
 from agent.core.policy import ModelPolicy, PolicyChain
 from agent.core.user_message import MessageFormatter
 from agent.models.loader import LoadedModel
-from agent.policies.accounting import AccountingPolicy
-from agent.policies.brief import BriefPolicy
-from agent.policies.call_limit import CallLimitPolicy
+from agent.policies.added_context import BriefPolicy, MemoryPolicy, PicturePolicy, SteeringPolicy
 from agent.policies.custom import place_policies
-from agent.policies.empty_response import EmptyResponsePolicy
-from agent.policies.exposure import ExposurePolicy
 from agent.policies.goal import GoalPolicy
-from agent.policies.ledger import LedgerPolicy
-from agent.policies.loop_detection import LoopDetectionPolicy
+from agent.policies.limits import AccountingPolicy, CallLimitPolicy, RateLimitPolicy, TrafficPolicy
 from agent.policies.mcp import McpPolicy
-from agent.policies.memory import MemoryPolicy
-from agent.policies.outcomes import OutcomePolicy
-from agent.policies.permission import PermissionPolicy
-from agent.policies.pictures import PicturePolicy
+from agent.policies.outcomes import OutcomePolicy, ToolLogPolicy
+from agent.policies.permission import ExposurePolicy, PermissionPolicy
 from agent.policies.plan_mode import PlanModePolicy
-from agent.policies.rate_limit import RateLimitPolicy
-from agent.policies.retry import RetryPolicy
-from agent.policies.route import RoutePolicy
-from agent.policies.steering import SteeringPolicy
-from agent.policies.summarization import SummarizationPolicy
-from agent.policies.tool_errors import ToolErrorPolicy
-from agent.policies.tool_log import ToolLogPolicy
-from agent.policies.traffic import TrafficPolicy
-from agent.policies.truncation import TruncationPolicy
-from agent.policies.whole_calls import WholeCallsPolicy
+from agent.policies.retry import EmptyResponsePolicy, RetryPolicy, RoutePolicy
+from agent.policies.summarization import SummarizationPolicy, TruncationPolicy
+from agent.policies.tool_calls import LedgerPolicy, LoopDetectionPolicy, ToolErrorPolicy, WholeCallsPolicy
 from agent.settings.sections import AgentSettings
 from agent.subagents.board import TaskPolicy
 

@@ -11,8 +11,7 @@ from dataclasses import asdict
 
 from langchain_core.tools import BaseTool
 
-from agent.core.brief import read_prompt
-from agent.core.context import ToolServices, TransactionRunner
+from agent.core.context import ToolServices, TransactionRunner, read_prompt
 from agent.core.graphs import Graph, build_graph
 from agent.core.tool import ToolTraits, traits_of
 from agent.core.user_message import MessageFormatter
@@ -30,8 +29,15 @@ from agent.skills.library import SkillLibrary
 from agent.spending import LEAD
 from agent.turn.chains import lead_policies
 from agent.turn.checkpointer import LatestCheckpointer
-from agent.turn.kinds import LeadPolicies, SubagentKinds
-from agent.turn.profiles import AgentProfile, agent_prompt, agent_tools, check_agents, tool_patterns
+from agent.turn.kinds import (
+    AgentProfile,
+    LeadPolicies,
+    SubagentKinds,
+    agent_prompt,
+    agent_tools,
+    check_agents,
+    tool_patterns,
+)
 from agent.turn.resume import State
 from agent.turn.title import TitleMaker
 from agent.turn.tool_list import make_tools

@@ -43,14 +43,14 @@ class TitleMaker:
                 prompt = TITLE_PROMPT.format(text=text[:4000])
                 answer = await ask_model(self._model, prompt, meter, "title", background=True)
         except Exception as error:  # noqa: BLE001  # a third-party model class may raise anything
-            log.warning("title model failed: %s", type(error).__name__)
+            log.warning("title.failed reason=%s", type(error).__name__)
             return first_words(text)
         return first_words(answer.strip("\"'“”„«»*#. ") or text)
 
 
 def first_words(text: str) -> str:
     """Return the first words of a text on one line, at most 60 characters."""
-    line = " ".join(re.sub(r"[*_`#>|]+", " ", text).split())
+    line = " ".join(re.sub(r"(?m)^[ \t]*+[#>]++(?=[ \t])|[*`]+", " ", text).split())
     if len(line) <= MAX_TITLE_CHARS:
         return line or "Conversation"
     cut = line[: MAX_TITLE_CHARS - 1]

@@ -11,16 +11,16 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphRecursionError
 
 from agent.blocks import ANSWERED_PART, Block, Done, Failed, Notice, Text, internal_fault
-from agent.core.brief import join_parts
-from agent.core.context import TransactionRunner, Turn, TurnContext
+from agent.core.context import TransactionRunner, Turn, TurnContext, join_parts
 from agent.core.event_mapper import EventMapper
 from agent.core.graphs import RECURSION_LIMIT, Graph
 from agent.core.tool import ToolTraits
 from agent.core.user_message import MessageFormatter
-from agent.mcp.prompt_names import KnownPrompt, PromptError, PromptName
-from agent.mcp.prompts import expand_prompt, known_prompts
+from agent.mcp.names import KnownPrompt, PromptError, PromptName
+from agent.mcp.resources import expand_prompt, known_prompts
 from agent.mcp.servers import McpServers
 from agent.memory.extraction import FactExtractor
+from agent.messages import UserInput
 from agent.models.errors import ModelFailure
 from agent.models.loader import LoadedModel
 from agent.models.openai_stream import MERGE_WINDOW_SECONDS
@@ -28,16 +28,12 @@ from agent.models.traffic import ModelTraffic
 from agent.settings.subagents import KindSettings
 from agent.spending import Meter
 from agent.subagents.board import TaskBoard
-from agent.subagents.briefs import worker_brief
-from agent.subagents.callee import callee_context
+from agent.subagents.callee import callee_context, worker_brief
 from agent.turn.checkpoint_rows import ReadState
 from agent.turn.checkpointer import HeldState, LatestCheckpointer
-from agent.turn.kinds import SubagentKinds
-from agent.turn.profiles import AgentProfile
-from agent.turn.repair import repair_state
-from agent.turn.resume import AlreadyFinished, GraphInput, QuestionClosed, enter_turn, recall_blocks
+from agent.turn.kinds import AgentProfile, SubagentKinds
+from agent.turn.resume import AlreadyFinished, GraphInput, QuestionClosed, enter_turn, recall_blocks, repair_state
 from agent.turn.title import TitleMaker
-from agent.user_input import UserInput
 from catalogue import N_, _
 
 log = logging.getLogger(__name__)
@@ -124,7 +120,7 @@ class Agent:
         except GraphRecursionError:
             failed = Failed(_("I've used all the steps I may take at once."), _("Say “continue” and I'll go on."))
         except Exception:  # a person waits for an answer, whatever failed
-            log.exception("turn failed in %s", turn.conversation)
+            log.exception("turn.failed conversation=%s", turn.conversation)
             failed = internal_fault()
         if failed:
             # A fresh next turn does not check the state.
@@ -175,8 +171,7 @@ class Agent:
                     yield shown
                 if answered:
                     yield Text(answered, ANSWERED_PART)
-                for step in mapper.begin_calls(calls):
-                    yield step
+                mapper.note_calls(calls)
                 events = graph.astream(
                     given,
                     config,
@@ -205,7 +200,7 @@ class Agent:
         lead = profile.model or lead
         if turn.model and turn.model not in self.models:
             gone = _("The model {name} is no longer configured; {other} answers instead.", name=turn.model, other=lead)
-            yield Notice("model", gone)
+            yield Notice("model", gone, kept=True)
         elif turn.model:
             lead = turn.model
         names = [*filter(turn.may_use_model, dict.fromkeys([lead, *fallbacks]))] or [

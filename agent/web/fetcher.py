@@ -14,6 +14,7 @@ import aiohttp
 from yarl import URL
 
 from agent.parsing.child import ParserFailed, ParserProcess
+from agent.settings.network import choose_proxy, make_trust
 from agent.web.addresses import AddressGuard, WebError
 from agent.web.robots import ROBOT_NAME, Politeness
 from sandbox.inside.text_encoding import codec_of
@@ -60,7 +61,7 @@ class _Response:
 
 class WebFetcher:
     """Fetches pages and keeps the latest in memory. Requests carry no cookies and no credentials. A
-    proxy is asked only if it is configured."""
+    proxy is asked only if it is configured, here or for the process."""
 
     def __init__(
         self,
@@ -133,10 +134,11 @@ class WebFetcher:
         return response.status, response.body
 
     async def _request(self, url: URL, limit: int) -> _Response:
-        resolver = None if self._proxy else self._guard  # the proxy itself may be on a private network
-        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False)
+        proxy = choose_proxy(str(url), self._proxy)
+        resolver = None if proxy else self._guard  # the proxy itself may be on a private network
+        connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, ssl=make_trust())
         try:
-            if self._proxy:
+            if proxy:
                 await self._guard.check_name(url)
             async with (
                 aiohttp.ClientSession(
@@ -147,7 +149,7 @@ class WebFetcher:
                     timeout=REQUEST_TIMEOUT,
                     headers=HEADERS,
                 ) as session,
-                session.get(url, allow_redirects=False, proxy=self._proxy or None) as response,
+                session.get(url, allow_redirects=False, proxy=proxy) as response,
             ):
                 is_pdf = response.content_type == "application/pdf"
                 body, cut = await _read_body(response, max(limit, MAX_PDF_BYTES) if is_pdf else limit)

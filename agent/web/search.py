@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import aiohttp
 import orjson
 
-from agent.extras import describe_install
-from agent.settings.web import SearchSettings
+from agent.packages import describe_install
+from agent.settings.network import choose_proxy, make_trust, trusted_file
+from agent.settings.sections import SearchSettings
 from agent.web.addresses import WebError
 from catalogue import N_, _
 
@@ -100,6 +101,7 @@ APIS = {
     ),
 }
 
+ENGINE = "https://duckduckgo.com"  # one of those that ddgs asks
 PUBLIC_URLS = {name: api.url for name, api in APIS.items() if api.url}
 
 
@@ -121,7 +123,11 @@ class HttpSearch:
             async with (
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)) as session,
                 session.request(
-                    "POST" if "json" in request else "GET", self._url, proxy=self._proxy or None, **request
+                    "POST" if "json" in request else "GET",
+                    self._url,
+                    proxy=choose_proxy(self._url, self._proxy),
+                    ssl=make_trust(),
+                    **request,
                 ) as response,
             ):
                 if response.status >= 400:
@@ -169,7 +175,9 @@ class ScrapedSearch:
     def _scrape(self, query: str, count: int) -> Sequence[SearchHit]:
         ddgs = importlib.import_module("ddgs")
         try:
-            found = ddgs.DDGS(proxy=self._proxy or None, timeout=10).text(query, max_results=count)
+            proxy = choose_proxy(ENGINE, self._proxy)
+            engines = ddgs.DDGS(proxy=proxy, timeout=10, verify=trusted_file() or True)
+            found = engines.text(query, max_results=count)
         except ddgs.exceptions.DDGSException as error:  # it does not tell a refusal from an empty result
             raise WebError(N_("no results, or the search engines refuse automatic queries")) from error
         return [SearchHit(hit["href"], hit["title"], hit["body"]) for hit in found]

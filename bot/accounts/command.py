@@ -10,8 +10,9 @@ from __future__ import annotations
 from agent.blocks import Ask, command_hint
 from agent.messages import Author, Thread
 from bot.base.codes import make_code
+from bot.base.display_names import display_name
 from bot.commands.call import CommandCall
-from bot.commands.presses import UNKNOWN, Pressed
+from bot.commands.table import UNKNOWN, Pressed
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Execute
@@ -158,7 +159,7 @@ def _confirm(call: CommandCall, request: LinkRequest, *, agrees: bool) -> str:
     if not request.agreed:
         account_links.agree(execute, request.id, now)
         _ask_owner(execute, request, now)
-        return _(NOW_THERE, channel=request.channel.capitalize())
+        return _(NOW_THERE, channel=display_name(request.channel))
     if not account_links.fit_together(execute, request):
         account_links.end_request(execute, request.id, now)
         return _(TAKEN, command=command_hint("unlink"))

@@ -13,7 +13,7 @@ from bot.accounts.command import (
 )
 from bot.commands.call import Command
 from bot.commands.feature import Feature
-from bot.commands.presses import Press
+from bot.commands.table import Press
 from bot.rights import deeds
 from bot.storage import personal
 from catalogue import N_

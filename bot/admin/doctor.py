@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import os
 import platform
+import resource
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
@@ -17,11 +18,10 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from agent.foreign_text import printable_text
-from agent.imports import import_in_thread
 from agent.near_misses import suggest
+from agent.packages import import_in_thread
 from agent.settings.models import AgentConfigError, ModelSettings
-from bot.admin.database_check import check_database
-from bot.admin.network_checks import check_network
+from bot.admin.network_checks import check_database, check_network
 from bot.admin.service_checks import (
     MCP_SERVER,
     WEB_SEARCH,
@@ -35,14 +35,22 @@ from bot.base.findings import Check, Finding
 from bot.base.log import Redactor
 from bot.base.model_discovery import name_models
 from bot.base.stored_secrets import check_encryption, token_folder
-from bot.config.library_switches import SWITCHES
 from bot.config.loader import OPENAI, secret_texts
 from bot.config.schema import ChannelConfig, Config
+from bot.config.section_checks import SWITCHES
 from bot.database.data_lock import is_held
 from bot.rights.access import LOCAL_CHANNEL
 from bot.service.agent_builder import try_agent
 from bot.service.sandbox_setup import folders, sandbox_settings
-from bot.status.local_checks import check_data_dir, check_machine, check_parsers, check_secret_files, guarded
+from bot.status.local_checks import (
+    check_data_dir,
+    check_descriptors,
+    check_machine,
+    check_parsers,
+    check_secret_files,
+    guarded,
+)
+from bot.status.trouble import ModelReach
 from catalogue import N_, _, join_sentences, list_items, localized
 from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
@@ -55,6 +63,14 @@ if TYPE_CHECKING:  # it imports the agent stack
 CHANNEL_TIMEOUT_SECONDS = 15.0
 MODEL_TIMEOUT_SECONDS = 60.0  # a local model may have to be loaded first
 PROBE = "Answer with the single word: ready"
+PROBE_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "note",
+        "description": "Note a word.",
+        "parameters": {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]},
+    },
+}
 MODEL, CHANNEL = N_("model {name}"), N_("channel {name}")
 _MARKS = {"ok": N_("ok"), "note": N_("note"), "fault": N_("FAULT")}
 
@@ -123,6 +139,7 @@ async def _check_base(config: Config) -> list[Finding]:
         *await check_database(config, served=served),
         *await asyncio.to_thread(lambda: list(check_machine(config, served=served))),
         *await asyncio.to_thread(check_parsers),
+        *check_descriptors(resource.getrlimit(resource.RLIMIT_NOFILE)[1]),
         *await asyncio.to_thread(check_secret_files, config),
         await _check_sandbox(config)
         if data_dir.ok
@@ -239,18 +256,23 @@ async def _check_sandbox(config: Config) -> Finding:
 # ---------------------------------------------------------------- models
 
 
-async def check_model(config: Config, settings: ModelSettings) -> Finding:
+async def check_model(config: Config, settings: ModelSettings, seconds: float = MODEL_TIMEOUT_SECONDS) -> Finding:
     """Send a real, tiny request through the class that the service uses."""
     subject, roles = _(MODEL, name=settings.name), _roles_of(config, settings.name)
     try:
         module = await import_in_thread("agent.models.loader")
         model: LoadedModel = module.LoadedModel(settings, module.load_model(settings))
-        text = await _call_model(model)
+        text = await _call_model(model, seconds)
     except AgentConfigError as error:
         fault = config.locate(error.place, error.wrong, "")
         fix = localized(error.fix) or _("see `models:` in the configuration")
         return Finding("fault", subject, fault.render(), fix)
     except Exception as error:  # noqa: BLE001  # any class can be configured: whatever it raises is the finding
+        alone = replace(config, models=(settings,))
+        if isinstance(error, TimeoutError) and not await ModelReach().find_trouble(alone):
+            where = settings.base_url or _("the provider")
+            slow = _("{where} is reached, but has not answered in {n:.0f} s", where=where, n=seconds)
+            return Finding("note", subject, slow, _("wait until the model is loaded, and raise `read_seconds`"))
         what, fix = _explain_model_error(error, settings)
         return Finding("fault", subject, what, fix)
     values = {"model": settings.model or settings.name, "text": text[:40], "roles": list_items(roles)}
@@ -271,10 +293,20 @@ def _roles_of(config: Config, model: str) -> list[str]:
     return [name for name, value in roles.items() if model == value or (isinstance(value, tuple) and model in value)]
 
 
-async def _call_model(model: LoadedModel) -> str:
+async def _call_model(model: LoadedModel, seconds: float) -> str:
+    """Return the answer to a request like those of turns, with a tool, as far as it comes in time."""
+    streamed = await import_in_thread("agent.models.streamed_answer")
+    said: list[str] = []
     try:
-        async with asyncio.timeout(MODEL_TIMEOUT_SECONDS):
-            return (await model.model.ainvoke(PROBE)).text.strip()
+        async with asyncio.timeout(seconds):
+            answer = await streamed.stream_answer(
+                model.model, [("human", PROBE)], [PROBE_TOOL], lambda chunk: said.append(chunk.text)
+            )
+            return str(answer.text).strip()
+    except TimeoutError:
+        if not any(said):
+            raise
+        return "".join(said).strip()  # it is slow, and answers
     finally:
         await model.close()
 
@@ -298,12 +330,12 @@ def _explain_model_error(error: Exception, settings: ModelSettings) -> tuple[str
             return _("{where} answered with status {status}", where=where, status=status), _(
                 "check the server's log, or try again later"
             )
-    if settings.use == OPENAI and isinstance(error, TypeError | ValueError):  # what langchain raises for a web page
+    cause = _innermost_error(error)
+    if settings.use == OPENAI and isinstance(cause, TypeError | ValueError):  # what langchain raises for a web page
         return _("{where} is not an OpenAI-compatible server", where=where), _(
             "check `base_url`; it usually ends in /v1"
         )
-    cause = _innermost_error(error)
-    if isinstance(cause, TimeoutError):
+    if isinstance(error, TimeoutError) or isinstance(cause, TimeoutError | asyncio.CancelledError):
         return _("no answer from {where} in {n:.0f} s", where=where, n=MODEL_TIMEOUT_SECONDS), _(
             "check `base_url`, `proxy` and the network"
         )

@@ -21,7 +21,7 @@ from bot.database.progress import CopyProgress
 from bot.database.row_copy import Copied
 from bot.service.store import FILE, PostgresCopies
 from catalogue import N_
-from sandbox.disk.removal import remove_tree
+from sandbox.disk.folders import remove_tree
 
 POSTGRESQL, SQLITE = "postgresql", "sqlite"
 

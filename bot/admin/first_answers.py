@@ -37,8 +37,8 @@ class Question:
     more: bool = False
     check: Callable[[str], object] = str
 
-    def refusal(self, value: str) -> str:
-        """Return why a value cannot be taken; "" if it can."""
+    def refusal(self, value: str) -> str | None:
+        """Return why a value cannot be taken; None if it can."""
         names = [name for name, _shown in self.choices]
         if names and value not in names and not self.more:
             return _("{value!r} is none of the choices: {fix}", value=value, fix=suggest(value, names))
@@ -46,7 +46,7 @@ class Question:
             self.check(value)
         except ValueError as error:
             return _("{value} {why}", value="…" if self.secret else repr(value), why=error)
-        return ""
+        return None
 
 
 def read_answers(file: Path) -> dict[str, Any]:
@@ -60,13 +60,17 @@ def read_answers(file: Path) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise SetupStopped(_("{file} has no answers → write one `name: value` a line", file=file))
+    wrong = list[str]()
     for name, value in found.items():
         if name not in QUESTIONS:
             values = {"file": file, "name": name, "fix": suggest(name, QUESTIONS)}
-            raise SetupStopped(_("{file} answers {name!r}, which nobody asks → {fix}", **values))
+            wrong.append(_("{file} answers {name!r}, which nobody asks → {fix}", **values))
+            continue
         fits = isinstance(value, dict) if name == "tokens" else isinstance(value, str | int | float)
         if not fits or isinstance(value, bool):
-            raise SetupStopped(_("{file}: {name} needs a text", file=file, name=name))
+            wrong.append(_("{file}: {name} needs a text", file=file, name=name))
+    if wrong:
+        raise SetupStopped("\n".join(wrong))
     return {name: value if name == "tokens" else str(value) for name, value in found.items()}
 
 

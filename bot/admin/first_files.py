@@ -1,8 +1,12 @@
-"""Write what `fawn init` was told: a commented configuration and .env, shown as a difference, or nothing at all."""
+"""Write what `fawn init` was told: a commented configuration and .env, shown as a difference, or nothing at all.
+
+Write variables into a .env file and keep everything else in it.
+"""
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +15,42 @@ from typing import Any
 
 import yaml
 
-from bot.admin.env_file import FILE_MODE, set_variables, write_whole
 from bot.config.files import CONFIG_VERSION, local_file
 from catalogue import _
+
+FILE_MODE = 0o600  # it holds secrets
+
+
+def set_variables(file: Path, values: Mapping[str, str]) -> None:
+    """Replace the lines of these variables, or append them, in one step. Raises OSError."""
+    file = file.resolve()  # a link stays a link
+    text = file.read_text("utf-8") if file.exists() else ""
+    for name, value in values.items():
+        line, old = f"{name}={_quote(value)}", re.compile(rf"^[ \t]*(?:export[ \t]+)?{name}[ \t]*=.*$\n?", re.MULTILINE)
+        first = old.search(text)
+        at = first.start() if first else len(text)
+        head, rest = text[:at], old.sub("", text[at:])
+        text = f"{head}{'' if not head or head.endswith(chr(10)) else chr(10)}{line}\n{rest}"
+    write_whole(file, text, FILE_MODE)
+
+
+def write_whole(file: Path, text: str, mode: int) -> None:
+    """Replace the text of a file in one step; it gets this mode. Raises OSError."""
+    partial = file.with_name(f"{file.name}.partial")
+    partial.unlink(missing_ok=True)
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w", encoding="utf-8") as stream:
+        os.fchmod(stream.fileno(), mode)
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    partial.replace(file)
+
+
+def _quote(value: str) -> str:
+    if re.fullmatch(r"[\w.:/+=@%,-]*", value):
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
 
 _VALUE = re.compile(r"(?m)^([+-][^=\n]+=).+$")
 CONFIG_MODE = 0o644

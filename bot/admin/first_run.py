@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.models.presets import PRESETS
 from agent.models.prices import NO_CALL, price_call
 from agent.settings.models import ModelSettings
 from bot.admin.doctor import check_channel, check_model, render_finding
 from bot.admin.first_answers import Answers, Question
 from bot.admin.first_files import FirstFiles, Section
-from bot.admin.model_trial import choose_model
+from bot.admin.model_trial import DEMO, OTHER, check_url, choose_model
 from bot.admin.service_client import call_service
 from bot.admin.setup import (
     Connected,
@@ -26,6 +27,7 @@ from bot.admin.setup import (
     variables_of,
     welcome_first_person,
 )
+from bot.base.display_names import display_name
 from bot.base.findings import Finding
 from bot.base.model_discovery import name_models
 from bot.config.files import DEFAULT_NAME
@@ -39,6 +41,7 @@ from sandbox.engines.select import select_provider
 
 CONSOLE = "console"
 PAIRING, OPEN = "pairing", "open"
+AUTO, NONE = "auto", "none"  # of the sandbox
 FIRST_QUESTION = N_("Say in one sentence that you are ready to work here.")
 MODELS_COMMENT = N_("the first model answers; docs/models.md")
 BUDGETS_COMMENT = N_("how much the models may be used; docs/team.md")
@@ -61,6 +64,7 @@ def first_run(file: Path | None, answers: Answers, *, wait: bool) -> None:
     files = FirstFiles(Path.cwd() / (file or DEFAULT_NAME))
     if answers.resumed:
         print(_("Going on with the answers in {file}.", file=answers.progress), flush=True)
+    _refuse_wrong(answers)
     plan, known, present = _Plan(), known_variables(file), files.present()
     config, options = _open(plan, answers, file, wait=wait)
     options = options or _choose_place(plan, config, answers, file, wait=wait)
@@ -98,6 +102,30 @@ def _open(plan: _Plan, answers: Answers, file: Path | None, *, wait: bool) -> tu
 # ------------------------------------------------------------ the questions
 
 
+def _refuse_wrong(answers: Answers) -> None:
+    """Name all given answers that cannot be taken, before anything is tried. At a terminal each is asked again."""
+    fixed = {"where": (CONSOLE, *_platforms()), "provider": (*PRESETS, OTHER, DEMO)}
+    fixed |= {"access": (PAIRING, OPEN), "sandbox": (AUTO, NONE)}
+    asked = [Question(name, "", [(value, value) for value in values]) for name, values in fixed.items()]
+    asked += [Question("base_url", "", check=check_url), Question("budget", "", check=_check_amount)]
+    given = [(each, str(answers.given[each.name])) for each in asked if each.name in answers.given]
+    wrong = [f"{each.name}: {why}" for each, value in given if (why := each.refusal(value))]
+    if wrong and not answers.terminal:
+        raise SetupStopped("\n".join(wrong))
+
+
+def _check_amount(value: str) -> None:
+    """Accept dollars and tokens: which of them is meant, the model says. Raises ValueError."""
+    try:
+        Money.parse(value or "0")
+    except ValueError:
+        TokenCount.parse(value)
+
+
+def _platforms() -> Sequence[str]:
+    return sorted(name for name, module in channel_modules().items() if environment_names(module))
+
+
 def _connect(plan: _Plan, answers: Answers, options: SetupOptions) -> None:
     """Take the tokens of a platform, which are tried at once."""
     plan.channel = connect_account(options, answers.tokens)
@@ -115,8 +143,7 @@ def _choose_place(
         for entry in configured:
             _say(asyncio.run(check_channel(entry)))
         return None
-    platforms = sorted(name for name, module in channel_modules().items() if environment_names(module))
-    choices = [(CONSOLE, _("here, on this terminal")), *((name, name.capitalize()) for name in platforms)]
+    choices = [(CONSOLE, _("here, on this terminal")), *((name, display_name(name)) for name in _platforms())]
     place = answers.ask(Question("where", _("Where do you want to talk to it first?"), choices, default=CONSOLE))
     if place == CONSOLE:
         return None
@@ -162,9 +189,9 @@ def _choose_access(plan: _Plan, answers: Answers) -> None:
 def _choose_sandbox(plan: _Plan, config: Config, answers: Answers) -> None:
     """Say where commands would run, and ask whether they may."""
     found = asyncio.run(_describe_sandbox(config))
-    choices = [("auto", found), ("none", _("no commands: the agent reads and writes files only"))]
-    chosen = answers.ask(Question("sandbox", _("Where may the agent run commands?"), choices, default="auto"))
-    if chosen != "auto":
+    choices = [(AUTO, found), (NONE, _("no commands: the agent reads and writes files only"))]
+    chosen = answers.ask(Question("sandbox", _("Where may the agent run commands?"), choices, default=AUTO))
+    if chosen != AUTO:
         plan.sections.append(Section("sandbox", {"provider": chosen}, _(SANDBOX_COMMENT)))
 
 
@@ -206,7 +233,7 @@ def _write(plan: _Plan, files: FirstFiles, answers: Answers, file: Path | None) 
     print(files.difference(plan.sections, plan.variables), flush=True)
     if not answers.confirm(_("Write this?")):
         raise SetupStopped(_("Nothing was written. `fawn init` goes on with these answers."))
-    before = files.snapshot()
+    before, written = files.snapshot(), list_items(_written(plan, files))  # the target is another file afterwards
     files.write(plan.sections, plan.variables)
     try:
         load_config(file)
@@ -214,7 +241,7 @@ def _write(plan: _Plan, files: FirstFiles, answers: Answers, file: Path | None) 
         files.put_back(before)
         raise
     answers.forget()
-    print(_("Wrote {names}.", names=list_items(_written(plan, files))), flush=True)
+    print(_("Wrote {names}.", names=written), flush=True)
 
 
 def _written(plan: _Plan, files: FirstFiles) -> Sequence[str]:

@@ -11,13 +11,14 @@ from typing import Any
 
 import aiohttp
 
-from agent.extras import describe_install
 from agent.models.presets import CHAT_ANTHROPIC_CLASS_PATH, PRESETS
+from agent.packages import describe_install
 from agent.setting import Secret
 from agent.settings.models import ModelSettings
 from bot.admin.doctor import check_model, render_finding
 from bot.admin.first_answers import Answers, Question
 from bot.admin.setup import SetupStopped
+from bot.base.display_names import display_name
 from bot.base.model_discovery import offered_models
 from bot.config.document import Document, explain_url
 from bot.config.loader import ConfigError, checked_config
@@ -63,25 +64,28 @@ def _choose_provider(answers: Answers, known: Mapping[str, str]) -> str:
     local = {name: models for name in LOCAL if (models := _models_here(name))}
     keyed = [name for name, preset in PRESETS.items() if known.get(preset.key_variable)]
     choices = [
-        *(
-            (name, _("{name} on this machine: {models}", name=name, models=list_items(models[:3])))
-            for name, models in local.items()
-        ),
-        *(
-            (name, _("{name}, whose key is in {variable}", name=name, variable=PRESETS[name].key_variable))
-            for name in keyed
-        ),
-        *((name, name) for name in PRESETS if name not in (*LOCAL, *TWICE, *keyed)),
+        *((name, _here(name, models)) for name, models in local.items()),
+        *((name, _keyed(name)) for name in keyed),
+        *((name, display_name(name)) for name in PRESETS if name not in (*LOCAL, *TWICE, *keyed)),
         (OTHER, _("another server that speaks OpenAI's protocol")),
         (DEMO, _("none for now: the built-in demo")),
     ]
     if len(keyed) == 1 and "provider" not in answers.given:
         return keyed[0]  # it can be found, so nobody is asked
     every = [*choices, *((name, name) for name in PRESETS if name not in dict(choices))]
-    question = Question("provider", _("Which model is to answer?"), choices if answers.terminal else every)
+    question = Question("provider", _("Which model do you want to use?"), choices if answers.terminal else every)
     if "provider" in answers.given:
         question = replace(question, choices=every)
     return answers.ask(question)
+
+
+def _here(preset: str, models: Sequence[str]) -> str:
+    return _("{name} on this machine: {models}", name=display_name(preset), models=list_items(models[:3]))
+
+
+def _keyed(preset: str) -> str:
+    variable = PRESETS[preset].key_variable
+    return _("{name}, whose key is in {variable}", name=display_name(preset), variable=variable)
 
 
 def _models_here(preset: str) -> Sequence[str]:
@@ -99,11 +103,16 @@ def _try_provider(provider: str, answers: Answers, known: Mapping[str, str]) -> 
         preset.base_url
         if preset
         else answers.ask(
-            Question("base_url", _("URL of the server, such as http://127.0.0.1:8000/v1"), check=_check_url)
+            Question("base_url", _("URL of the server, such as http://127.0.0.1:8000/v1"), check=check_url)
         )
     )
     variable = preset.key_variable if preset else OTHER_KEY
     key = _take_key(provider, variable, answers, known)
+    if key.startswith("$"):
+        variable = key[1:]
+        if not (key := known.get(variable, "")):
+            answers.refuse("key", _("The variable {name} is not set → set it, or give the key itself", name=variable))
+            return None
     entry = {"name": "main", **({"preset": provider} if preset else {"base_url": url})}
     settings = ModelSettings("main", base_url=url or OPENAI_URL, use=preset.use if preset else ModelSettings("").use)
     try:
@@ -132,16 +141,16 @@ def _try_provider(provider: str, answers: Answers, known: Mapping[str, str]) -> 
 
 
 def _take_key(provider: str, variable: str, answers: Answers, known: Mapping[str, str]) -> str:
-    """Return the key: from the environment, else by asking; "" where the server needs none."""
+    """Return the key, or `$NAME` for a variable that has it; "" where the server needs none."""
     if not variable:
         return ""
-    given = str(answers.given.get("key", ""))
-    if given.startswith("$") and (found := known.get(given[1:])):
-        return found
     if "key" not in answers.given and known.get(variable):
-        return known[variable]
+        return f"${variable}"
     needless = provider == OTHER
-    text = _("Key of the server (empty: none)") if needless else _("Key of {name} (it stays invisible)", name=provider)
+    if needless:
+        text = _("Key of the server (empty: none)")
+    else:
+        text = _("Key of {name}, or $NAME of a variable that has it", name=display_name(provider))
     return answers.ask(Question("key", text, secret=True, optional=needless))
 
 
@@ -164,7 +173,7 @@ def _choose_name(answers: Answers, offered: Sequence[str], known: Iterable[str])
     return answers.ask(Question("model", _("Which model?"), choices, more=True))
 
 
-def _check_url(url: str) -> None:
+def check_url(url: str) -> None:
     if wrong := explain_url(url, "base_url"):
         raise ValueError(localized(wrong[0]))
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import difflib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,19 +17,20 @@ from typing import Any
 
 from agent.blocks import Final, spell_commands
 from agent.stored_json import Damaged
-from bot.admin.lookups import lookups
+from bot.admin.run_trace import lookups
 from bot.api.shared import keys, sessions
 from bot.base.stored_secrets import CHANNEL
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database, Execute
 from bot.database.states import OutboxKind
+from bot.journey.ignored import IgnoredEvent
 from bot.privacy.command import enqueue_forgetting
 from bot.service.backup import back_up
 from bot.service.dead_letters import drop, requeue
-from bot.storage import api_keys, channel_state, conversations, dead_letters, people, person_roles, transcripts
-from bot.storage.dead_letters import DeadLetter
+from bot.storage import api_access, channels, conversations, outbox, people, transcripts
 from bot.storage.forgetting import PersonKey
+from bot.storage.outbox import DeadLetter
 from bot.storage.people import PersonRow
 from bot.team import pairing
 from bot.team.offboarding import offboard_by_command
@@ -63,6 +64,7 @@ class Operations:
         custom_skills: Callable[[], Path],
         http_address: Callable[[], str] = str,
         sealer: Callable[[], Sealer] = Sealer,
+        ignored: Callable[[], Sequence[IgnoredEvent]] = tuple,
     ) -> None:
         self._store = store
         self._data_dir = data_dir
@@ -70,6 +72,7 @@ class Operations:
         self._custom_skills = custom_skills
         self._http_address = http_address  # of the listener; "" where nothing listens
         self._sealer = sealer
+        self._ignored = ignored  # what the running service left without an answer
         self._backing_up = asyncio.Lock()
 
     def table(self) -> Mapping[str, Operation]:
@@ -95,12 +98,12 @@ class Operations:
             "export": self.export,
             "skills.note": self.skills_note,
             "skills.share": self.skills_share,
-            **lookups(self._store),
+            **lookups(self._store, self._ignored),
         }
 
     async def dead_list(self) -> Answer:
         """List deliveries that were given up, and events that cannot be read."""
-        return {"dead": [_describe_dead(row) for row in await self._store.run(dead_letters.list_dead)]}
+        return {"dead": [_describe_dead(row) for row in await self._store.run(outbox.list_dead)]}
 
     async def dead_requeue(self, id: str) -> Answer:
         """Deliver a dead reply again."""
@@ -166,7 +169,7 @@ class Operations:
 
     async def key_list(self) -> Answer:
         """List the keys, without what they are."""
-        return {"keys": [*map(keys.describe_key, await self._store.run(api_keys.list_keys))]}
+        return {"keys": [*map(keys.describe_key, await self._store.run(api_access.list_keys))]}
 
     async def key_revoke(self, name: str) -> Answer:
         """End a key at once."""
@@ -190,9 +193,9 @@ class Operations:
 
         def revoke(execute: Execute) -> list[str] | None:
             revoked = people.revoke_pairing(execute, channel, person)
-            roles = person_roles.roles_of_person(execute, channel, person)
+            roles = people.roles_of_person(execute, channel, person)
             for row in roles:
-                person_roles.delete_role(execute, channel, row.subject)
+                people.delete_role(execute, channel, row.subject)
             if not (revoked or roles):
                 return None
             subject, what = audit.person_name(channel, person), audit.command_line() | {"roles": len(roles)}
@@ -219,7 +222,7 @@ class Operations:
         event = AuditEvent(AuditKind.COMMAND, channel=channel, what=audit.command_line() | {"name": "channel.keep"})
 
         def keep(execute: Execute) -> None:
-            channel_state.write_state(execute, channel, sealed)
+            channels.write_state(execute, channel, sealed)
             audit.record(execute, event)
 
         await self._store.run(keep)

@@ -18,12 +18,11 @@ from bot.config.schema import Config
 from bot.config.team import Right, RoleConfig
 from bot.database.database import Execute
 from bot.rights.approvals import find_approval_rule
-from bot.rights.budget_limits import Limit, limits_of, period_bounds
+from bot.rights.budgets import Limit, limits_of, period_bounds
 from bot.rights.current import Current
 from bot.rights.permissions import is_in_force, judge_for_roles
 from bot.rights.rates import ToolAndMessageRates
-from bot.storage import grants
-from bot.storage.calls import CallRow, read_calls
+from bot.storage.calls import CallRow, matching_grants, read_calls
 from bot.storage.usage import Payer, UsageRow, read_usage
 
 PAGE_ROWS = 1000
@@ -116,7 +115,7 @@ class Replay:
         rule = find_approval_rule(access.team, row.use)
         if row.verdict == GRANTED and rule is None:
             return True
-        rows = grants.matching_grants(self.execute, row.conversation, grant_for(row.use))
+        rows = matching_grants(self.execute, row.conversation, grant_for(row.use))
         return any(each.given <= row.at and is_in_force(self.execute, access, each, rule, people) for each in rows)
 
     def _replay_usage(self, role_of: Callable[[str, str], RoleConfig]) -> list[RefusedWork]:

@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from bot.base.spool import SPOOL
-from bot.base.web_files import WEB_FILES
+from bot.base.stored_files import SPOOL, WEB_FILES
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database
@@ -24,7 +23,7 @@ from bot.database.upkeep import find_damage
 from bot.service.backup import CUSTOM_SKILLS
 from catalogue import N_, LocalizedError
 from sandbox.disk.file_threads import run_file_work
-from sandbox.disk.removal import remove_tree
+from sandbox.disk.folders import remove_tree
 from sandbox.disk.sealing import Sealer
 from sandbox.disk.unpacking import DAMAGED, MAX_ENTRIES, UnpackRefused, unpack_backup
 

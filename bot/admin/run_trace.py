@@ -1,21 +1,30 @@
-"""Show one run as a tree with times, for `fawn trace`: made of what the database has, whether traces are on or off."""
+"""Show one run as a tree with times, for `fawn trace`: made of what the database has, whether traces are on or off.
+
+Read for an operator what a command is about to change, or why a message has no answer.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 from agent.spans import place_of_run
 from agent.spending import SANDBOX
-from bot.database.database import Database
+from bot.admin.message_search import find_messages
+from bot.database.audit import AuditKind, find_aliases, find_names, read_newest
+from bot.database.database import Database, Execute
 from bot.database.identity import read_identity
 from bot.database.states import EntryKind, OutboxState, RunState
-from bot.rights.budget_texts import format_money
+from bot.journey.ignored import IgnoredEvent
+from bot.rights.budgets import format_money
 from bot.status.transcript_format import step_words
-from bot.storage.run_trace import find_run_of, read_run_trace, run_numbers
+from bot.storage import conversations, inbox, people
+from bot.storage.forgetting import PersonKey, count_traces
+from bot.storage.operator_views import find_run_of, read_run_trace, run_numbers
+from bot.storage.runs import find_run
 from catalogue import N_, _
 
 TRACE_CHARS = 32  # of a trace's id
@@ -164,3 +173,66 @@ def _walk(nodes: list[Node], prefix: str) -> list[tuple[Node, str]]:
 def _line(node: Node, origin: float, prefix: str) -> str:
     took = f"{node.seconds:8.2f} s" if node.seconds is not None else " " * 10
     return f"{max(0.0, node.at - origin):+9.2f} s {took}  {prefix}{node.text}"
+
+
+SHOWN = 5  # messages of a thread
+SEARCHED = 5000  # newest rows of the audit
+
+
+def lookups(store: Database, ignored: Callable[[], Sequence[IgnoredEvent]] = tuple) -> Mapping[str, Callable[..., Any]]:
+    """Return the operations that only read."""
+
+    async def look_up_person(channel: str, person: str) -> dict[str, Any]:
+        return await store.run(partial(_describe_person, person=PersonKey(channel, person)))
+
+    async def why(what: str) -> dict[str, Any]:
+        return await store.run(partial(_find_reasons, what=what, ignored=ignored))
+
+    async def trace(what: str) -> dict[str, Any]:
+        return await look_up_trace(store, what)
+
+    return {"forget.look": look_up_person, "why": why, "trace": trace}
+
+
+def _describe_person(execute: Execute, person: PersonKey) -> dict[str, Any]:
+    """Return the name of a person and how much is stored of them; `known` is false if nothing is."""
+    row = people.find_person(execute, person.channel, person.id)
+    counts = count_traces(execute, person)
+    paired = bool(row and (row.allowed or row.operator))
+    return {"known": bool(row) or any(counts.values()), "name": row.name if row else "", "paired": paired, **counts}
+
+
+def _find_reasons(execute: Execute, what: str, ignored: Callable[[], Sequence[IgnoredEvent]]) -> dict[str, Any]:
+    """Return what happened to the message with this key, or to the latest ones of this thread, person, chat or time."""
+    row = inbox.find_message(execute, what)
+    rows = [row] if row else inbox.latest_of_thread(execute, what, SHOWN)
+    is_thread = bool(conversations.list_threads(execute, what))
+    left = [asdict(each) for each in reversed(ignored()) if what in (each.key, each.thread)]
+    if not (rows or is_thread or left):
+        rows, left = find_messages(execute, what, ignored, time.time())
+    known = {each.key for each in rows[:SHOWN]}
+    left = [each for each in left[:SHOWN] if each["key"] not in known]
+    found = []
+    for each in rows[:SHOWN]:
+        run = find_run(execute, each.run) if each.run else None
+        state = {"state": int(each.state), "run": run.state if run else "", "kind": each.kind}
+        found.append({"key": each.key, "at": each.received, "reason": each.error, **state})
+    refused = [] if row or left else _denials(execute, what)
+    is_known = bool(rows or left or refused or is_thread)
+    return {"what": what, "messages": found, "ignored": left, "refused": refused, "known": is_known}
+
+
+def _denials(execute: Execute, address: str) -> list[dict[str, Any]]:
+    """Return whose messages in this place were refused lately, the latest first."""
+    places = find_aliases(execute, address) if address else set()
+    events = [row.event for row in read_newest(execute, SEARCHED)] if places else []
+    found = [each for each in events if each["kind"] == AuditKind.ACCESS_DENIED and each.get("where") in places][:SHOWN]
+    names = find_names(execute, {each.get("who", "") for each in found})
+    return [
+        {
+            "at": each["at"] / 1000,
+            "person": names.get(each.get("who", ""), ""),
+            "reason": each.get("what", {}).get("reason", ""),
+        }
+        for each in found
+    ]

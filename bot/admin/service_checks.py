@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.acp.connection import AcpError
-from agent.imports import import_in_thread
-from agent.settings.acp import ExternalAgentSettings
+from agent.packages import import_in_thread
 from agent.settings.mcp import McpServerSettings
 from agent.settings.mcp_tokens import TokenFile, TokenFolder
-from agent.settings.sections import VoiceConfig
-from agent.settings.web import SearchSettings
+from agent.settings.sections import ExternalAgentSettings, SearchSettings, VoiceConfig
 from agent.spending import Meter
 from agent.turn.transcription import NotTranscribed, transcribe
 from agent.web.addresses import WebError
 from agent.web.search import make_provider
 from bot.base.findings import Finding
+from bot.config.operations import TracesConfig
 from bot.config.schema import Config
-from bot.config.traces import TracesConfig
 from bot.service.sandbox_setup import folders, sandbox_settings
 from catalogue import N_, _, list_items, localized
 from sandbox.base import Sandbox, SandboxError

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from agent.setting import Secret
 from bot.admin.doctor import check_channel, render_finding
-from bot.admin.env_file import set_variables
+from bot.admin.first_files import set_variables
 from bot.admin.operations import Answer
 from bot.admin.service_client import NotRunning, await_service, call_service
 from bot.admin.terminal import LOOK_SECONDS, QuestionVoid, ask, confirm, confirm_while, say
@@ -33,7 +33,7 @@ from bot.config.schema import ChannelConfig, Config
 from bot.status.qr_code import draw_code
 from catalogue import N_, _, list_items, localized
 from channels.base import ChannelError, Health
-from channels.shared.setup_guide import Scan, SetupGuide, SignIn
+from channels.shared.lifecycle import Scan, SetupGuide, SignIn
 
 STOP_SECONDS = 30.0  # until a service that does not end is killed
 LOG_NAME, SHOWN_LOG_LINES = "setup.log", 5
@@ -125,7 +125,7 @@ def welcome_first_person(options: SetupOptions, channel: Connected, data_dir: Pa
 
 
 def _find_guide(channel: str) -> SetupGuide:
-    name = f"channels.{channel}.setup_guide"
+    name = f"channels.{channel}.setup"
     if importlib.util.find_spec(name) is None:
         return SetupGuide(lambda settings, account, word: _(DEFAULT_CONTACT, word=word))
     guide: SetupGuide = importlib.import_module(name).GUIDE
@@ -183,7 +183,7 @@ def _asks_anew(guide: SetupGuide, values: Mapping[str, str], *, known: bool) -> 
 
 
 class _TerminalScreen:
-    """`channels.shared.setup_guide.ScanScreen` at the terminal."""
+    """`channels.shared.lifecycle.ScanScreen` at the terminal."""
 
     def show(self, text: str, code: str = "") -> None:
         if code:

@@ -8,8 +8,6 @@ import sys
 import termios
 from collections.abc import Callable
 
-from wcwidth import wrap
-
 YES = ("y", "yes", "是")
 LOOK_SECONDS = 0.5  # between two looks whether an open question still holds
 
@@ -22,6 +20,8 @@ def fit_words(text: str) -> str:
     """Return a text in rows of the terminal that end between words; as it is where stdout is none. Links stay whole."""
     if not sys.stdout.isatty():
         return text
+    from wcwidth import wrap
+
     columns = shutil.get_terminal_size().columns
     return "\n".join(
         row

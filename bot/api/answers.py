@@ -15,7 +15,7 @@ RunStates = Literal["queued", "running", "waiting", "done", "stopped", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class FileAnswer:
-    """A file. `size` is in bytes, null until it was delivered; `url` is where it is."""
+    """A file. `size` is in bytes, null where it could not be delivered; `url` is where it is."""
 
     id: str
     name: str

@@ -1,21 +1,23 @@
-"""Serve threads, messages, runs and questions of the key's person under `/v1`."""
+"""Serve threads, messages, runs and questions of the key's person under `/v1`.
+
+Serve the events of a run, of a thread, and of all that the key's person may see.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 from uuid import uuid4
-from weakref import WeakValueDictionary
 
 import orjson
 from aiohttp import web
 
 from agent.blocks import Ask
-from agent.messages import Kind, Message, Thread
+from agent.messages import Kind, Thread
 from bot.api.answers import (
     Answered,
     CommandAnswer,
@@ -28,24 +30,25 @@ from bot.api.answers import (
 )
 from bot.api.operate.answers import AnswerBody
 from bot.api.shared import read_models
-from bot.api.shared.bodies import checked_text, text_field
 from bot.api.shared.caller import NO_ACCESS, Caller, find_caller, read_for_caller
-from bot.api.shared.paths import path_number, path_thread
-from bot.api.shared.posting import event_key, make_message, make_stop, take
+from bot.api.shared.event_hub import EventHub, Subscription
+from bot.api.shared.event_json import Position, RunPosition
+from bot.api.shared.event_streams import ENDED, RunEvents, ThreadEvents
+from bot.api.shared.posting import event_key, make_message, make_stop, take, take_with_files
 from bot.api.shared.read_models import Json, message_json, not_found
-from bot.api.uploads import FORM, read_form
-from bot.base.web_files import WebFiles
+from bot.api.shared.requests import checked_text, path_number, path_thread, text_field
+from bot.api.shared.uploads import FORM, read_form
+from bot.base.stored_files import WebFiles
 from bot.commands.feature import Door
 from bot.config.team import Right
 from bot.database.database import Execute
 from bot.database.rows import parse_row_id
 from bot.database.states import RunState
-from bot.http.route import HttpProblem, Route, json_response, read_json, read_response
-from bot.http.spec import Query, Spec
+from bot.http.event_stream import EventStream, last_event_id
+from bot.http.route import HttpProblem, Query, Route, Spec, json_response, read_json, read_response
 from bot.rights.approvals import may_answer
-from bot.storage import inbox, questions, transcripts, web_files
-from bot.storage.api_keys import READ, THREADS
-from bot.storage.web_files import WebFileRow
+from bot.storage import questions, transcripts
+from bot.storage.api_access import READ, THREADS
 from channels.base import Receipt, parse_command_text
 
 MESSAGE_BYTES = 1 << 20
@@ -65,6 +68,7 @@ MESSAGE = Spec("The run that took a message", MessageAnswer, problems=(404,))
 RUN = Spec("A run", RunAnswer, problems=(404,))
 STOP = Spec("Stop a run, or close its questions", RunAnswer, 202, problems=(404,))
 ANSWER = Spec("Answer a question", Answered, 202, body=AnswerBody, problems=(404, 409))
+OVER = HttpProblem(409, "answered", "The question is not open any more.", "Read the run.")
 _CURSOR = re.compile(r"[0-9.e+-]{1,30}~[\x21-\x7e]{1,500}")
 
 
@@ -74,7 +78,6 @@ class Endpoints:
 
     door: Door
     files: WebFiles
-    _taking: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def routes(self) -> Sequence[Route]:
         """Return the routes."""
@@ -119,20 +122,13 @@ class Endpoints:
         key = _idempotency_key(request)
         if request.content_type != FORM:
             text = text_field(await read_json(request), "text")
-            return await self._take(make_message(caller, thread, text, event_key(thread, key)))
+            message = make_message(caller, thread, text, event_key(thread, key))
+            return json_response(202, message_json(thread, await take(self.door, message)))
         limit = self.door.current.config.uploads.max_mb << 20
         async with read_form(request, self.files, MESSAGE_BYTES, limit) as upload:
             text = checked_text(upload.text, "text") if upload.text or not upload.files else ""
             message = make_message(caller, thread, text, event_key(thread, key))
-            message = replace(message, attachments=upload.attachments(message.key))
-            async with self._taking.setdefault(message.key, asyncio.Lock()):  # not two with the same key at once
-                if not await self.door.store.run(partial(inbox.find_message, key=message.key), durable=False):
-                    await self.door.store.run(partial(_record_files, message=message))
-                    await upload.keep(message.key)
-                return await self._take(message)
-
-    async def _take(self, message: Message) -> web.Response:
-        return json_response(202, message_json(message.thread, await take(self.door, message)))
+            return json_response(202, message_json(thread, await take_with_files(self.door, message, upload)))
 
     async def _command(self, request: web.Request) -> web.Response:
         """Take a command of the chats, such as "/status"; its answer is a notice in the thread."""
@@ -187,7 +183,7 @@ class Endpoints:
         click = make_message(caller, thread, answer, key, Kind.CLICK, id)
         receipt, stored = await self.door.receive_one(click)
         if receipt is not Receipt.ACCEPTED:
-            raise HttpProblem(409, "answered", "The question is not open any more.", "Read the run.")
+            raise OVER
         found = {"question": id, "answer": answer, "thread": thread.topic, "run": run}
         return json_response(202, {**found, "message": stored.id if stored else None})
 
@@ -213,13 +209,9 @@ def _find_press(execute: Execute, caller: Caller, id: str) -> tuple[Ask, Thread,
         for ask in orjson.loads(notice.asks):
             if ask["id"] == id:
                 return Ask(id, ask["question"], tuple(ask["options"]), False), Thread.parse(notice.thread), None
+    if questions.is_over(execute, id, str(caller.chat)):
+        raise OVER
     raise not_found("open question")
-
-
-def _record_files(execute: Execute, message: Message) -> None:
-    for each in message.attachments:
-        row = WebFileRow(each.ref, f"{message.thread}", message.author.id, each.name, each.size or 0, "", message.time)
-        web_files.add_file(execute, row)
 
 
 def _idempotency_key(request: web.Request) -> str:
@@ -230,3 +222,84 @@ def _idempotency_key(request: web.Request) -> str:
         fix = f"Send up to {MAX_KEY_CHARS} printable ASCII characters, such as a UUID."
         raise HttpProblem(400, "bad_idempotency_key", "The Idempotency-Key cannot be used.", fix)
     return found
+
+
+P = TypeVar("P")
+AFTER_EVENT = Query("after", "the id of the last event; so does the header Last-Event-ID")
+
+
+class EventEndpoints:
+    """The routes."""
+
+    def __init__(self, door: Door, hub: EventHub) -> None:
+        self._door = door
+        self._hub = hub
+
+    def routes(self) -> Sequence[Route]:
+        """Return the routes."""
+        return [
+            Route("GET", "/v1/events", self._all, spec=_events("all threads")),
+            Route("GET", "/v1/threads/{thread}/events", self._thread, spec=_events("a thread")),
+            Route(
+                "GET", "/v1/messages/{message}/events", self._message, spec=_events("the run that takes a message", 404)
+            ),
+            Route("GET", "/v1/runs/{run}/events", self._run, spec=_events("a run", 404)),
+        ]
+
+    async def _all(self, request: web.Request) -> web.StreamResponse:
+        caller = await find_caller(self._door, request, READ)
+        return await self._tell_threads(request, caller, caller.chat)
+
+    async def _thread(self, request: web.Request) -> web.StreamResponse:
+        caller = await find_caller(self._door, request, READ)
+        return await self._tell_threads(request, caller, caller.thread(path_thread(request)))
+
+    async def _tell_threads(self, request: web.Request, caller: Caller, place: Thread) -> web.StreamResponse:
+        position = _position(request, Position.parse)
+
+        async def tell(stream: EventStream, subscription: Subscription) -> None:
+            await ThreadEvents(self._door, caller, place, stream, subscription, position).run()
+
+        return await self._hub.stream(request, caller, place, tell)
+
+    async def _message(self, request: web.Request) -> web.StreamResponse:
+        caller = await find_caller(self._door, request, READ)
+        number = path_number(request, "message")
+        found = await self._door.store.run(
+            partial(read_models.read_message, caller=caller, number=number), durable=False
+        )
+        return await self._tell_run(request, caller, caller.thread(found["thread"]), found["run"], number)
+
+    async def _run(self, request: web.Request) -> web.StreamResponse:
+        caller = await find_caller(self._door, request, READ)
+        number = path_number(request, "run")
+        _found, _row, thread = await self._door.store.run(
+            partial(read_models.read_run, caller=caller, number=number), durable=False
+        )
+        return await self._tell_run(request, caller, thread, number, None)
+
+    async def _tell_run(
+        self, request: web.Request, caller: Caller, thread: Thread, run: int | None, message: int | None
+    ) -> web.StreamResponse:
+        if last_event_id(request) == ENDED:
+            return web.Response(status=204)  # a browser then asks no more
+        position = _position(request, RunPosition.parse)
+
+        async def tell(stream: EventStream, subscription: Subscription) -> None:
+            await RunEvents(self._door, caller, stream, subscription, run, message, position).send()
+
+        return await self._hub.stream(request, caller, thread, tell)
+
+
+def _events(whose: str, *problems: int) -> Spec:
+    return Spec(f"The events of {whose}", query=(AFTER_EVENT,), problems=problems, media="events")
+
+
+def _position(request: web.Request, parse: Callable[[str], P | None]) -> P | None:
+    """Return where the client wants to go on; None for the present. Raises HttpProblem."""
+    if not (text := last_event_id(request)):
+        return None
+    if (position := parse(text)) is None:
+        fix = "Send the `id` of an event, or nothing to begin at the present."
+        raise HttpProblem(400, "bad_cursor", "This is not the id of an event.", fix)
+    return position

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from functools import partial
 
-from bot.base.jobs import JobKind
-from bot.base.web_files import WebFiles
+from agent.messages import Thread
+from bot.base.background import Effect, JobKind
+from bot.base.stored_files import WebFiles
 from bot.commands.feature import Door, Feature, Parts, Service
 from bot.http.route import Route
+from bot.storage import web
 from bot.storage.jobs import BackgroundJob
 from bot.storage.personal import API
 
@@ -15,8 +19,7 @@ SWEEP_JOB, SWEEP_SECONDS = "web_files", 3600.0
 
 
 def _routes(door: Door) -> Sequence[Route]:
-    from bot.api.endpoints import Endpoints
-    from bot.api.event_endpoints import EventEndpoints
+    from bot.api.endpoints import Endpoints, EventEndpoints
     from bot.api.langgraph.endpoints import LangGraphEndpoints
     from bot.api.langgraph.protocol import ProtocolEndpoints
     from bot.api.langgraph.store import StoreEndpoints
@@ -25,16 +28,15 @@ def _routes(door: Door) -> Sequence[Route]:
     from bot.api.operate.endpoints import OperateEndpoints
     from bot.api.own.endpoints import OwnEndpoints
     from bot.api.own.threads import ThreadChanges
-    from bot.api.page.download import DownloadEndpoints
     from bot.api.page.endpoints import PageEndpoints
     from bot.api.page.opened import opened_to_page
     from bot.api.page.operate import OperatePage
-    from bot.api.page.shared_threads import SharedThreads
+    from bot.api.page.shared_threads import DownloadEndpoints, SharedThreads
     from bot.api.page.sign_ins import SignIns
     from bot.api.page.thread_endpoints import ThreadEndpoints
     from bot.api.shared.event_hub import EventHub
     from bot.api.shared.file_endpoints import FileEndpoints
-    from bot.api.shared.recent_runs import RecentRuns
+    from bot.api.shared.run_reader import RecentRuns
 
     files, hub = WebFiles(door.current.config.data_dir), EventHub(door)
     parts = (
@@ -68,7 +70,10 @@ def _start(service: Service) -> Parts:
     async def sweep(_job: BackgroundJob) -> None:
         await files.sweep(service.store)
 
-    return Parts({SWEEP_JOB: JobKind(sweep, SWEEP_SECONDS)})
+    async def end_unused(job: BackgroundJob) -> Effect:
+        return partial(web.end_unused, thread=Thread.parse(job.arguments["thread"]), now=time.time())
+
+    return Parts({SWEEP_JOB: JobKind(sweep, SWEEP_SECONDS), web.STATELESS_JOB: JobKind(end_unused)})
 
 
 async def _greet(door: Door) -> str:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bot.api.answers import ProblemAnswer
 from bot.base.version import VERSION
 from bot.http.exchange import PROBLEM_TYPE
-from bot.http.route import JSON_TYPE, Route
-from bot.http.spec import Query, Spec
+from bot.http.route import JSON_TYPE, Query, Route, Spec
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -153,6 +152,10 @@ def _schema(kind: Any, schemas: dict[str, Any], mode: Any) -> dict[str, Any]:
     found = TypeAdapter(strict).json_schema(ref_template=REFS, mode=mode)
     for name, inner in found.pop("$defs", {}).items():
         schemas[name] = _closed(inner)
+    if mode == "validation":  # each text that must be there says something: `checked_text`
+        for name in found.get("required", ()):
+            if found["properties"][name].get("type") == "string":
+                found["properties"][name] |= {"minLength": 1, "pattern": r"\S"}
     schemas[kind.__name__] = _closed(found)
     return {"$ref": REFS.format(model=kind.__name__)}
 

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from bot.backups.writing import BACKUP_JOB, COPY_JOB, LOOK_SECONDS, BackupJobs
+from bot.base.background import JobKind
 from bot.base.findings import Check, Finding
-from bot.base.jobs import JobKind
 from bot.commands.feature import Feature, Parts, Service
-from bot.config.backup import BackupConfig
+from bot.config.operations import BackupConfig
 from bot.config.schema import Config
 from catalogue import N_, _
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, STDOUT
 
 from agent.foreign_text import printable_text
-from bot.base.jobs import MAX_JOB_SECONDS, Effect
+from bot.base.background import MAX_JOB_SECONDS, Effect
 from bot.base.stored_secrets import sealer_of
-from bot.config.backup import BackupConfig
+from bot.config.operations import BackupConfig
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database, Execute

@@ -1,4 +1,4 @@
-"""Do what only one of several processes may do, while this one has the lease of it (`bot/storage/leases.py`)."""
+"""Hold leases among the processes on one database, and spell the letters that they send each other."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, NoReturn
 
+import orjson
+
+from agent.stored_json import Damaged, raise_damaged
 from bot.database.database import Database, StorageError
 from bot.database.replicas import SURE_SECONDS
 from bot.database.wake_ups import Written
@@ -90,7 +93,7 @@ class Leases:
                 mine = await self._store.run(partial(take_leases, me=self._store.me, names=tuple(self._states)))
         except (StorageError, TimeoutError) as error:
             if held and time.monotonic() - self._sure >= self._unsure_seconds:
-                log.warning("lease.unsure — the database does not answer: %s", error)
+                log.warning("lease.unsure reason=%s — the database does not answer", error)
                 self._note(set())
             return
         self._sure = begun
@@ -112,3 +115,20 @@ class _State:
         now, before = (self.held, self.lost) if held else (self.lost, self.held)
         before.clear()
         now.set()
+
+
+Json = dict[str, Any]
+
+
+def dump_letter(kind: str, **content: object) -> str:
+    """Return a letter of this kind."""
+    return orjson.dumps({"kind": kind, **content}).decode()
+
+
+def load_letter(text: str) -> Json:
+    """Return the content of a letter. Raises Damaged."""
+    with raise_damaged():
+        found = orjson.loads(text)
+    if not isinstance(found, dict):
+        raise Damaged("a letter is no object")
+    return found

@@ -2,6 +2,8 @@
 
 Registered secrets, whatever looks like a token or a key, and passwords in URLs are redacted in every field of every
 record, exceptions included.
+
+Keep the latest lines of the log in memory for `fawn logs`, wherever the log itself goes.
 """
 
 from __future__ import annotations
@@ -10,24 +12,68 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import orjson
 
 from agent.token_patterns import SECRET_PATTERNS
-from bot.base.recent_lines import RECENT
 from bot.config.schema import LogConfig
+
+MAX_LINES, MAX_CHARS = 10_000, 8_000_000
+
+
+class LogLine(NamedTuple):
+    """A line, with its number in this process and whose it is; "" for nobody's."""
+
+    number: int
+    run: str
+    thread: str
+    text: str
+
+
+class RecentLines:
+    """A ring of lines, bounded in their number and their size."""
+
+    def __init__(self) -> None:
+        self._lines: deque[LogLine] = deque()
+        self._chars = 0
+        self.last = 0
+
+    def add(self, text: str, run: str, thread: str) -> None:
+        """Keep a line."""
+        self.last += 1
+        self._lines.append(LogLine(self.last, run, thread, text))
+        self._chars += len(text)
+        while len(self._lines) > MAX_LINES or self._chars > MAX_CHARS:
+            self._chars -= len(self._lines.popleft().text)
+
+    def after(self, number: int, wanted: Callable[[LogLine], bool], limit: int) -> tuple[Sequence[LogLine], int]:
+        """Return up to `limit` wanted lines behind a number, and the number up to which that looked."""
+        found = []
+        for line in list(self._lines):
+            if line.number > number and wanted(line):
+                found.append(line)
+                if len(found) == limit:
+                    return found, line.number
+        return found, self.last
+
+
+RECENT = RecentLines()  # of this process: what sets up the log adds to it
+
 
 thread_var: ContextVar[str] = ContextVar("thread", default="")
 """The address of the current thread; each task sets its own."""
 run_var: ContextVar[str] = ContextVar("run", default="")
 """The id of the current run."""
+key_var: ContextVar[str] = ContextVar("key", default="")
+"""The key of the first message of the current run."""
 request_var: ContextVar[str] = ContextVar("request", default="")
 """The id of the current request over HTTP."""
 
@@ -50,7 +96,7 @@ _QUIET_LOGGERS = (
 )
 _OWN = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "thread_address"}  # of every record
 _MIN_SECRET_CHARS = 6  # a shorter "secret" would redact ordinary words
-_NAMED = re.compile(r"(?:\b(\w+)=)?%[-+ 0-9.]*[a-zA-Z]")  # an argument of a log message, and its name
+_ARGUMENT = re.compile(r"%[-+0-9.]*[a-zA-Z]")
 _TEXT_BREAKS = {ord("\n"): "\\n", ord("\r"): "\\r"}
 
 
@@ -94,6 +140,7 @@ class LogFormatter(logging.Formatter):
             **(self._named_arguments(record) if self.json else {}),
             "thread": self.redact(getattr(record, "thread_address", "") or thread_var.get()),
             "run": getattr(record, "run", "") or run_var.get(),
+            "key": "" if "key=" in str(record.msg) else key_var.get(),
             "request": request_var.get(),
         }
         for name in sorted(record.__dict__.keys() - _OWN - fields.keys()):  # the `extra` fields
@@ -108,13 +155,20 @@ class LogFormatter(logging.Formatter):
         return " ".join([head, *tail]).translate(_TEXT_BREAKS)
 
     def _named_arguments(self, record: logging.LogRecord) -> dict[str, Any]:
-        """Return the arguments of "event name=%s" as fields, with the bare event; {} if not all of them are named."""
-        names = _NAMED.findall(str(record.msg))
-        arguments = record.args if isinstance(record.args, tuple) else ()
-        if not arguments or len(names) != len(arguments) or not all(names):
+        """Return "event name=%s … — words" as fields; {} for a message of another form, which is a library's."""
+        if not isinstance(record.args, tuple):
             return {}
-        values = [value if type(value) in (int, float, bool) else self.redact(str(value)) for value in arguments]
-        return {"event": str(record.msg).split(" ", 1)[0], **dict(zip(names, values, strict=True))}
+        head, _dash, words = str(record.msg).partition(" — ")
+        event, *pairs = head.split(" ")
+        fields = [pair.split("=", 1) for pair in pairs if "=" in pair]
+        first = len(_ARGUMENT.findall(event))
+        values = [value if type(value) in (int, float, bool) else self.redact(str(value)) for value in record.args]
+        given = iter(values[first:])
+        named = {name: next(given, "") if _ARGUMENT.fullmatch(value) else value for name, value in fields}
+        if len(fields) != len(pairs) or first > len(values) or next(given, None) is not None:
+            return {}
+        event = self.redact(event % record.args[:first])
+        return {"event": event, **named, **({"text": self.redact(words)} if words else {})}
 
 
 def _format_field(value: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
@@ -13,6 +12,7 @@ import aiohttp
 import orjson
 
 from agent.settings.models import ModelSettings
+from agent.settings.network import choose_proxy, make_trust
 from bot.config.loader import OPENAI
 
 log = logging.getLogger(__name__)
@@ -26,15 +26,16 @@ async def offered_models(settings: ModelSettings, headers: Mapping[str, str] | N
     `headers` replace those that carry the key. Raises OSError, TimeoutError, aiohttp.ClientError or ValueError when the
     server cannot be asked or does not know the question.
     """
-    verify = await asyncio.to_thread(ssl.create_default_context, cafile=settings.ca_file or None)
+    verify = await asyncio.to_thread(make_trust, settings.ca_file)
+    url = f"{settings.base_url.rstrip('/')}/models"
     key = settings.api_key.reveal() if settings.api_key else "none"
     timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
     async with (
         aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(ssl=verify)) as session,
         session.get(
-            f"{settings.base_url.rstrip('/')}/models",
+            url,
             headers=headers or {"Authorization": f"Bearer {key}"},
-            proxy=settings.proxy or None,
+            proxy=choose_proxy(url, settings.proxy),
         ) as answer,
     ):
         answer.raise_for_status()
@@ -62,12 +63,12 @@ async def _name_model(settings: ModelSettings) -> ModelSettings:
         if urlsplit(settings.base_url).path in ("", "/"):
             found = await _name_model(replace(settings, base_url=f"{settings.base_url.rstrip('/')}/v1"))
             if found.model:
-                log.warning("model.base_url name=%s: the server answers at %s", settings.name, found.base_url)
+                log.warning("model.base_url name=%s answers_at=%s", settings.name, found.base_url)
                 return found
         log.warning("model.unnamed name=%s reason=%s", settings.name, _describe_refusal(error))
         return settings
     if not ids:
-        log.warning("model.unnamed name=%s reason=the server offers no model", settings.name)
+        log.warning("model.unnamed name=%s — the server offers no model", settings.name)
         return settings
     return replace(settings, model=ids[0], display_name=settings.display_name or ids[0])
 

@@ -15,17 +15,11 @@ def plain_line(text: str) -> str:
 
 
 def without_formatting(text: str) -> str:
-    """Return a text on one line, without characters that would format it."""
-    return " ".join(re.sub(r"[|\[\]\\<>#]+", " ", re.sub("[`*~]+", "", text)).split())
+    """Return a text on one line, without characters that would format it: some do so only at its beginning."""
+    without_tags = re.sub(r"<([^<>]*)>", r" \1 ", re.sub("[`*~]+", "", text))
+    return " ".join(re.sub(r"[\[\]\\<]+", " ", without_tags).split()).lstrip("#>| ")
 
 
 def code_block(text: str) -> str:
     """Return lines as a block of code in Markdown, which nothing in them ends."""
     return f"```\n{text.replace('```', 'ˋˋˋ')}\n```"
-
-
-def code_span(text: str) -> str:
-    """Return one line as code in Markdown, which nothing in it ends."""
-    marks = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
-    space = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{marks}{space}{text}{space}{marks}"

@@ -11,7 +11,7 @@ from bot.base.plain_text import plain_line
 from bot.database import audit
 from bot.database.database import Execute
 from bot.storage import conversations
-from bot.storage.side_posts import SidePost, is_beside, record_side_post
+from bot.storage.overheard import SidePost, is_beside, record_side_post
 from catalogue import N_, _
 
 _NUMBERED = re.compile(r"(task|schedule|hook):([0-9]+)(?:\.[0-9]+)?$")

@@ -8,7 +8,7 @@ from agent.settings.mcp_tokens import TokenFile, TokenFolder
 from bot.base.findings import Check, Finding
 from bot.config.schema import Config
 from bot.database.database import Execute
-from bot.storage import channel_state, people, reply_handles
+from bot.storage import channels, people
 from catalogue import N_, LocalizedError, _
 from sandbox.disk.sealing import NotOpened, Sealer
 
@@ -60,24 +60,24 @@ def _sealed_anew(sealer: Sealer, stored: str, purpose: str, whose: str = "") -> 
     try:
         return sealer.seal(sealer.open(stored, purpose), purpose)
     except NotOpened as error:
-        log.error("secrets.not_opened what=%s%s reason=%s", purpose, whose, error)  # noqa: TRY400 — the reason is enough
+        log.error("secrets.not_opened what=%s reason=%s", f"{purpose}{whose}", error)  # noqa: TRY400 — the reason is enough
         return None
 
 
 def _seal_states_anew(execute: Execute, sealer: Sealer) -> int:
     """Store what channels keep under the present key, and return how much of it was stored anew."""
-    old = [row for row in channel_state.list_state(execute) if not sealer.is_current(row[2])]
+    old = [row for row in channels.list_state(execute) if not sealer.is_current(row[2])]
     for channel, name, value in old:
         if (sealed := _sealed_anew(sealer, value, CHANNEL, f" name={channel}")) is not None:
-            channel_state.replace_value(execute, channel, name, sealed)
+            channels.replace_value(execute, channel, name, sealed)
     return len(old)
 
 
 def _seal_handles_anew(execute: Execute, sealer: Sealer) -> int:
     """Store the handles of events under the present key, and return how many; drop those of an unknown key."""
-    old = [row for row in reply_handles.list_tokens(execute) if not sealer.is_current(row[2])]
+    old = [row for row in channels.list_tokens(execute) if not sealer.is_current(row[2])]
     for chat, message, token in old:
-        reply_handles.replace_token(execute, chat, message, _sealed_anew(sealer, token, HANDLE) or "")
+        channels.replace_token(execute, chat, message, _sealed_anew(sealer, token, HANDLE) or "")
     return len(old)
 
 

@@ -1,8 +1,12 @@
-"""`/usage`: what the models have cost, of a person, a chat, or everybody; with a chart of the last 30 days."""
+"""`/usage`: what the models have cost, of a person, a chat, or everybody; with a chart of the last 30 days.
+
+Draw a chart of bars.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,24 +18,60 @@ from zoneinfo import ZoneInfo
 from agent.blocks import command_hint
 from agent.messages import Thread
 from agent.spending import PlannedCall
-from bot.base.jobs import Effect
+from bot.base.background import Effect
 from bot.base.plain_text import without_formatting
-from bot.base.spool import command_folder
-from bot.base.usage_days import by_day
-from bot.budgets.chart import BarChart, draw_bars
+from bot.base.stored_files import command_folder
 from bot.commands.call import CommandCall
 from bot.database.database import Database
 from bot.journey.outbox import files_payload
-from bot.rights.budget_limits import limits_of, period_bounds
-from bot.rights.budget_texts import describe_left, format_money
+from bot.rights.budgets import describe_left, format_money, limits_of, period_bounds
 from bot.rights.current import Current
 from bot.rights.deeds import SEE_TEAM_USAGE
 from bot.storage import outbox, people, usage
 from bot.storage.budgets import read_counter
 from bot.storage.jobs import BackgroundJob, enqueue_job
-from bot.storage.usage import Payer, Spending
+from bot.storage.usage import Payer, Spending, by_day
 from catalogue import N_, _, format_duration, ngettext
 from channels.base import OutgoingFile
+
+WIDTH, HEIGHT, MARGIN = 720, 240, 28  # pixels
+BAR, GRID, INK = "#3b7dd8", "#dddddd", "#444444"
+MAX_LABELS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    """A bar for each value. `top` names the largest value; some of the labels are shown."""
+
+    values: Sequence[float]
+    labels: Sequence[str]
+    top: str
+
+
+def draw_bars(chart: BarChart) -> bytes:
+    """Return a PNG."""
+    from PIL import Image, ImageDraw
+
+    values, labels = chart.values, chart.labels
+    image = Image.new("RGB", (WIDTH, HEIGHT), "white")
+    draw = ImageDraw.Draw(image)
+    floor, step = HEIGHT - MARGIN, (WIDTH - 2 * MARGIN) / len(values)
+    highest = max(values) or 1.0
+    draw.line((MARGIN, MARGIN, WIDTH - MARGIN, MARGIN), GRID)
+    draw.line((MARGIN, floor, WIDTH - MARGIN, floor), INK)
+    draw.text((MARGIN, MARGIN - 14), chart.top, INK)
+    every = -(-len(labels) // MAX_LABELS)
+    for number, (value, label) in enumerate(zip(values, labels, strict=True)):
+        left = MARGIN + number * step
+        if value > 0:
+            height = max(1.0, value / highest * (floor - MARGIN))
+            draw.rectangle((left + 2, floor - height, left + step - 2, floor - 1), BAR)
+        if (len(labels) - 1 - number) % every == 0:
+            draw.text((left, floor + 6), label, INK)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
 
 CHART_JOB = "usage-chart"
 CHART_DAYS = 30

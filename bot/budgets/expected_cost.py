@@ -1,4 +1,4 @@
-"""Say what a request will probably cost, by the finished ones of the last days, and what it has cost so far."""
+"""Say what a plan has cost so far, and what its work will probably cost, by those that were carried out before it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median_low
 
-from agent.expected_cost import CostBound, ExpectedCost, Unit
-from agent.spending import Meter
+from agent.spending import CostBound, ExpectedCost, Meter, Unit
 from bot.database.database import Database, Execute
-from bot.rights.budget_texts import format_money
+from bot.rights.budgets import format_money
 from bot.rights.reservations import Budgets
-from bot.storage.request_costs import RequestCost, finished_requests, spent_by_request
-from bot.storage.usage import Payer, Spending
+from bot.storage.usage import Payer, RequestCost, Spending, finished_requests, spent_by_request
 from catalogue import _, format_duration, join_sentences
 
 HISTORY_DAYS = 30
@@ -22,7 +20,7 @@ SMALL_MONEY = 100_000  # micro-dollars; below, `format_money` shows four digits
 
 
 class RequestCosts:
-    """`agent.expected_cost.CostHistory` of one turn."""
+    """`agent.spending.CostHistory` of one turn."""
 
     def __init__(self, store: Database, budgets: Budgets, payer: Payer, meter: Meter) -> None:
         self._store = store
@@ -31,32 +29,32 @@ class RequestCosts:
         self._meter = meter
 
     async def expected(self) -> ExpectedCost:
-        """Return what a request like this one costs."""
+        """Return what the plan has cost so far, and what the work after it will cost."""
         requests = await self._store.run(self._comparable, durable=False)
-        if len(requests) < MIN_REQUESTS:
-            return ExpectedCost(
-                _(
-                    "I can't say what this will cost: fewer than {n} requests were finished here in the last {days}"
-                    " days.",
-                    n=MIN_REQUESTS,
-                    days=HISTORY_DAYS,
-                )
-            )
-        this = await self._spent()
-        return await self._with_hold(estimate_cost(requests, priced=not this.unpriced))
+        planning = await self._spent()
+        if len(requests) >= MIN_REQUESTS:
+            return await self._with_hold(estimate_cost(requests, planning), planning)
+        unknown = _(
+            "I can't say what its work will cost: fewer than {n} plans were carried out here in the last {days} days.",
+            n=MIN_REQUESTS,
+            days=HISTORY_DAYS,
+        )
+        unit: Unit = "tokens" if planning.unpriced or not planning.cost else "money"
+        return ExpectedCost(join_sentences(_describe_planning(planning, unit), unknown))
 
     async def hold(self, bound: CostBound) -> None:
-        """Hold in the budgets what this request may still cost, until it ends."""
-        money = bound["amount"] if bound["unit"] == "money" else 0
-        tokens = bound["amount"] if bound["unit"] == "tokens" else bound["tokens"]
+        """Hold in the budgets what is left of this bound, until the request ends."""
+        spent = await self._spent()
+        money = max(0, bound["amount"] - spent.cost) if bound["unit"] == "money" else 0
+        tokens = max(0, bound["amount"] - spent.tokens) if bound["unit"] == "tokens" else bound["tokens"]
         await self._budgets.hold_plan(self._payer, money, tokens)
 
-    async def _with_hold(self, expected: ExpectedCost) -> ExpectedCost:
+    async def _with_hold(self, expected: ExpectedCost, planning: Spending) -> ExpectedCost:
         """Say what "go" holds in the budgets, if there are any."""
         money, tokens = await self._budgets.left_for_plan(self._payer)
         amounts: list[tuple[int, int | None, Unit]] = [(expected.tokens, tokens, "tokens")]
         if expected.unit == "money":
-            amounts.insert(0, (expected.amount or 0, money, "money"))
+            amounts.insert(0, (max(0, (expected.amount or 0) - planning.cost), money, "money"))
         counted = [(wanted, left, unit) for wanted, left, unit in amounts if left is not None]
         if not counted:
             return expected
@@ -85,10 +83,9 @@ class RequestCosts:
         )
 
     def _comparable(self, execute: Execute) -> list[RequestCost]:
-        """Return requests of the person in this chat, else of the chat; those with a question, if there are enough."""
+        """Return the plans of the person that were carried out in this chat, else those of everybody there."""
         since = time.time() - HISTORY_DAYS * 86400
-        groups = [finished_requests(execute, self._payer, since, own=own) for own in (True, False)]
-        groups = [each for group in groups for each in ([one for one in group if one.asked], group)]
+        groups = (finished_requests(execute, self._payer, since, own=own) for own in (True, False))
         return next((each for each in groups if len(each) >= MIN_REQUESTS), [])
 
     async def _spent(self) -> Spending:
@@ -105,22 +102,32 @@ class RequestCosts:
         )
 
 
-def estimate_cost(requests: Sequence[RequestCost], *, priced: bool = True) -> ExpectedCost:
-    """Return the median of cost and time, and what nine of ten of these requests did not pass."""
-    money = priced and not any(each.unpriced for each in requests) and any(each.cost for each in requests)
+def estimate_cost(requests: Sequence[RequestCost], planning: Spending) -> ExpectedCost:
+    """Return what the plan has cost, the median of cost and time of the work after others, and what nine of ten of
+    these did not pass: above both, this one asks whether to go on."""
+    priced = not planning.unpriced and not any(each.unpriced for each in requests)
+    money = priced and any(each.cost for each in requests)
     unit: Unit = "money" if money else "tokens"
     amounts = sorted(each.cost if money else each.tokens for each in requests)
     seconds = sorted(each.seconds for each in requests)
-    most = round_up(_ninth_of_ten(amounts), unit)
+    most = _ninth_of_ten(amounts)
+    bound = round_up((planning.cost if money else planning.tokens) + most, unit)
     text = _(
-        "Runs like this one cost {amount} and took {time} in the middle; 9 of 10 stayed within {most} and"
-        " {longest}. I'll ask you if this one passes {most}.",
+        "The work of earlier plans cost {amount} and took {time} in the middle; 9 of 10 stayed within {most} and"
+        " {longest}. I'll ask you if this one passes {bound} in all.",
         amount=format_amount(round_up(median_low(amounts), unit), unit),
         time=format_duration(max(1.0, median_low(seconds))),
-        most=format_amount(most, unit),
+        most=format_amount(round_up(most, unit), unit),
         longest=format_duration(max(1.0, _ninth_of_ten(seconds))),
+        bound=format_amount(bound, unit),
     )
-    return ExpectedCost(text, most, unit, _ninth_of_ten(sorted(each.tokens for each in requests)))
+    tokens = _ninth_of_ten(sorted(each.tokens for each in requests))
+    return ExpectedCost(join_sentences(_describe_planning(planning, unit), text), bound, unit, tokens)
+
+
+def _describe_planning(planning: Spending, unit: Unit) -> str:
+    spent = planning.cost if unit == "money" else planning.tokens
+    return _("Planning has cost {amount} so far.", amount=format_amount(round_up(spent, unit), unit))
 
 
 def _ninth_of_ten(values: Sequence[int] | Sequence[float]) -> int:

@@ -6,7 +6,8 @@ import argparse
 import hmac
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,17 +16,18 @@ from typing import BinaryIO
 import orjson
 
 from bot.base.exit_codes import FAULT, OK, fail
-from bot.cli.command import ConfiguredCommand
-from bot.config.audit import AuditConfig
+from bot.cli.command import Command, ConfiguredCommand
+from bot.config.operations import AuditConfig
 from bot.config.schema import Config
 from bot.database import audit
-from bot.database.audit import AuditKind
-from bot.database.audit_check import read_rows, verify_chain
+from bot.database.audit import AuditKind, AuditRow
+from bot.database.audit_check import BEFORE_ALL, read_rows, verify_chain
 from bot.database.database import Execute
 from bot.service.audit_upkeep import pruning_rules, sign_anchor
 from bot.service.store import NoStore, has_store, read_store
 from catalogue import N_, _, list_items
 
+LOOK_SECONDS = 1.0  # between two looks for new rows
 NO_ANCHOR = N_(
     "Without an anchor, this does not show whether the end was cut, or all of it was written anew: keep what"
     " `fawn audit head` prints elsewhere, and pass it with --anchor."
@@ -46,6 +48,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--anchor", action="append", default=[], metavar="SEQ:HASH", help=words)
     parser.add_argument("--since", default="", metavar="TIME", help=_("export: from this time on, such as 2026-11-23"))
     parser.add_argument("--who", default="", metavar="PERSON", help=_("export: what this platform id did"))
+    words = _("export: the rows that follow this one")
+    parser.add_argument("--after", type=int, default=BEFORE_ALL, metavar="SEQ", help=words)
+    parser.add_argument("--follow", action="store_true", help=_("export: wait for further rows, until Ctrl-C"))
     parser.add_argument("--kind", default="", metavar="KIND", help=_("export: events of this kind, such as tool.call"))
     words = _("export: the file; default: standard output")
     parser.add_argument("-o", dest="file", metavar="FILE", type=Path, help=words)
@@ -81,12 +86,15 @@ def _verify(execute: Execute, arguments: argparse.Namespace, settings: AuditConf
 
 
 def _export(execute: Execute, arguments: argparse.Namespace, settings: AuditConfig) -> int:
-    lines = _export_lines(execute, arguments)
-    if arguments.file is None:
-        _write_lines(lines, sys.stdout.buffer)
-        return OK
-    with open(arguments.file, "wb", opener=partial(os.open, mode=0o600)) as file:
-        _write_lines(lines, file)
+    try:
+        if arguments.file is None:
+            _write_rows(execute, arguments, sys.stdout.buffer)
+        else:
+            with open(arguments.file, "wb", opener=partial(os.open, mode=0o600)) as file:
+                _write_rows(execute, arguments, file)
+    except KeyboardInterrupt:
+        if not arguments.follow:
+            raise
     return OK
 
 
@@ -118,15 +126,15 @@ def _parse_anchor(text: str, settings: AuditConfig) -> tuple[int, bytes]:
     return number, data
 
 
-def _export_lines(execute: Execute, arguments: argparse.Namespace) -> Iterator[bytes]:
-    """Yield the wanted rows as JSON lines. `event` has the stored bytes, `names` who its pseudonyms are."""
+def _write_rows(execute: Execute, arguments: argparse.Namespace, file: BinaryIO) -> None:
+    """Write the wanted rows as JSON lines. `event` has the stored bytes, `names` who its pseudonyms are."""
     since = _parse_since(arguments.since)
     if arguments.kind not in ("", *AuditKind):
         raise AuditCommandFailed(
             _("{kind} is not a kind of event: {kinds}", kind=arguments.kind, kinds=list_items(AuditKind))
         )
     names = audit.read_names(execute)
-    for row in read_rows(execute):
+    for row in _wanted_rows(execute, arguments, file.flush):
         event = row.event
         aliases = [event[field] for field in audit.NAMED_FIELDS if field in event]
         if any(alias not in names for alias in aliases):
@@ -137,7 +145,25 @@ def _export_lines(execute: Execute, arguments: argparse.Namespace) -> Iterator[b
         if arguments.who and not _is_named(arguments.who, event, known):
             continue
         values = (row.seq, row.hash.hex().encode(), orjson.dumps(known), row.body)
-        yield b'{"seq":%d,"hash":"%b","names":%b,"event":%b}\n' % values
+        file.write(b'{"seq":%d,"hash":"%b","names":%b,"event":%b}\n' % values)
+
+
+def _wanted_rows(
+    execute: Execute, arguments: argparse.Namespace, caught_up: Callable[[], object]
+) -> Iterator[AuditRow]:
+    """Yield the rows behind `--after`; with `--follow`, also those that are written from now on.
+
+    `caught_up` is called whenever there are no more rows at present.
+    """
+    after = arguments.after
+    while True:
+        for row in read_rows(execute, after):
+            after = row.seq
+            yield row
+        caught_up()
+        if not arguments.follow:
+            return
+        time.sleep(LOOK_SECONDS)
 
 
 def _is_named(wanted: str, event: dict[str, str], known: dict[str, str]) -> bool:
@@ -154,12 +180,8 @@ def _parse_since(text: str) -> float:
         raise AuditCommandFailed(_("{text} is not a time such as 2026-11-23 or 2026-11-23T14:00", text=text)) from None
 
 
-def _write_lines(lines: Iterator[bytes], file: BinaryIO) -> None:
-    for line in lines:
-        file.write(line)
-    file.flush()
-
-
-COMMAND = ConfiguredCommand(
-    _audit, _add_arguments, audited=lambda given: "audit export" if given.action == "export" else ""
-)
+COMMANDS: Mapping[str, Command] = {
+    "audit": ConfiguredCommand(
+        _audit, _add_arguments, audited=lambda given: "audit export" if given.action == "export" else ""
+    )
+}

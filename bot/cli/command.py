@@ -37,3 +37,6 @@ class PlainCommand:
 
     run: Callable[[argparse.Namespace], int]
     arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
+
+
+Command = ConfiguredCommand | PlainCommand

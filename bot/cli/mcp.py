@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from agent.imports import import_in_thread
+from agent.packages import import_in_thread
 from agent.settings.mcp import McpServerSettings
 from agent.settings.mcp_tokens import TokenFile
 from bot.admin.doctor import render_finding
@@ -17,7 +17,7 @@ from bot.admin.redirect import RedirectWaiter, open_redirect, pasted_lines
 from bot.admin.service_checks import check_mcp_server
 from bot.base.exit_codes import CONFIG, FAULT, OK, fail
 from bot.base.stored_secrets import token_folder
-from bot.cli.command import ConfiguredCommand
+from bot.cli.command import Command, ConfiguredCommand
 from bot.config.schema import Config
 from catalogue import _, list_items
 
@@ -153,6 +153,11 @@ async def _log_out(server: McpServerSettings, config: Config) -> None:
     print(_("You can also revoke the access of Fawn in your account there."))
 
 
-COMMAND = ConfiguredCommand(
-    _run, _add_arguments, accounts=True, audited=lambda given: "" if given.action == "list" else f"mcp {given.action}"
-)
+COMMANDS: Mapping[str, Command] = {
+    "mcp": ConfiguredCommand(
+        _run,
+        _add_arguments,
+        accounts=True,
+        audited=lambda given: "" if given.action == "list" else f"mcp {given.action}",
+    )
+}

@@ -8,18 +8,19 @@ know, of another version of Python, stays English.
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import sys
 from collections.abc import Iterable
 from functools import cache
 from typing import Any, NoReturn
 
-from wcwidth import wcswidth, wrap
-
-from catalogue import N_, _
+from catalogue import N_, _, list_items
 
 USAGE = N_("usage: {command}")
 TITLES = (N_("positional arguments"), N_("options"))
+CHOICE = N_("invalid choice: {value} (choose from {choices})")
+MANY_CHOICES = 12  # from so many on they are not listed
 FAULTS = (
     N_("argument {name}: {fault}"),
     N_("the following arguments are required: {names}"),
@@ -30,7 +31,7 @@ FAULTS = (
     N_("expected at most one argument"),
     N_("expected {n} arguments"),
     N_("expected {n} argument"),
-    N_("invalid choice: {value} (choose from {choices})"),
+    CHOICE,
     N_("invalid {type} value: {value}"),
     N_("not allowed with argument {name}"),
     N_("ambiguous option: {option} could match {matches}"),
@@ -45,6 +46,8 @@ class HelpFormatter(argparse.HelpFormatter):
         super().add_usage(usage, actions, groups, _(USAGE, command="") if prefix is None else prefix)
 
     def _format_usage(self, usage: Any, actions: Iterable[Any], groups: Iterable[Any], prefix: str | None) -> str:
+        from wcwidth import wcswidth
+
         wider = wcswidth(prefix or "") - len(prefix or "")
         self._width -= wider
         try:
@@ -53,6 +56,8 @@ class HelpFormatter(argparse.HelpFormatter):
             self._width += wider
 
     def _split_lines(self, text: str, width: int) -> list[str]:
+        from wcwidth import wrap
+
         return wrap(" ".join(text.split()), width)
 
 
@@ -77,10 +82,20 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _translate_fault(message: str) -> str:
+    if found := _pattern(f"argument {{name}}: {CHOICE}").fullmatch(message):
+        return _refuse_choice(found["value"].strip("'"), [each.strip("' ") for each in found["choices"].split(",")])
     for fault in FAULTS:
         if found := _pattern(fault).fullmatch(message):
             return _(fault, **{name: _translate_fault(value) for name, value in found.groupdict().items()})
     return message
+
+
+def _refuse_choice(value: str, choices: list[str]) -> str:
+    if close := difflib.get_close_matches(value, choices, 1):
+        return _("There is no `{value}`. Did you mean `{name}`?", value=value, name=close[0])
+    if len(choices) < MANY_CHOICES:
+        return _("There is no `{value}`. There are: {names}", value=value, names=list_items(choices))
+    return _("There is no `{value}`. `fawn help` lists the commands.", value=value)
 
 
 @cache

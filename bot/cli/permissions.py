@@ -17,12 +17,12 @@ from agent.foreign_text import printable_line
 from agent.permissions.rules import GRANTED
 from bot.admin.replay import PRICE, RATE, REFUSED, ROLE, RefusedWork, Replay, ReplayedCall
 from bot.base.exit_codes import CONFIG, FAULT, OK, fail
-from bot.cli.command import ConfiguredCommand
+from bot.cli.command import Command, ConfiguredCommand
 from bot.config.schema import Config
-from bot.config.variant import load_variant
+from bot.config.source import load_variant
 from bot.database.database import Execute
 from bot.database.migrate import head_revision
-from bot.rights.budget_texts import describe_budget, format_money
+from bot.rights.budgets import describe_budget, format_money
 from bot.rights.known_people import names_of_channel
 from bot.service.store import NoStore, has_store, read_store, store_revision
 from catalogue import N_, _, ngettext
@@ -243,4 +243,4 @@ def _time(at: float, zone: ZoneInfo | None) -> str:
     return f"{datetime.fromtimestamp(at, zone):%Y-%m-%d %H:%M}"
 
 
-COMMAND = ConfiguredCommand(_try, _add_arguments, accounts=True)
+COMMANDS: Mapping[str, Command] = {"permissions": ConfiguredCommand(_try, _add_arguments, accounts=True)}

@@ -41,7 +41,7 @@ def with_data_dir(
 
     from bot.base import log
     from bot.base.data_dir import close_to_others
-    from bot.base.descriptors import raise_descriptor_limit
+    from bot.base.process import raise_descriptor_limit
     from bot.database.data_lock import DatabaseInUse
     from bot.database.migrate import DatabaseFault
     from bot.service.crashes import reporting_crashes

@@ -6,18 +6,19 @@ import argparse
 import asyncio
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from agent.skills import changes
 from agent.skills.archive import unpack_archive
 from agent.skills.changes import SkillChange
-from agent.skills.errors import SkillError
 from agent.skills.git_source import CloneBounds, clone_skill
 from agent.skills.library import SkillLibrary, SkillState
+from agent.skills.skill import SkillError
 from agent.skills.tree import copy_tree
 from bot.base.exit_codes import CONFIG, FAULT, OK, fail
 from bot.base.skill_library import clone_bounds, open_library
-from bot.cli.command import ConfiguredCommand
+from bot.cli.command import Command, ConfiguredCommand
 from bot.cli.service_call import OperationFailed, ask_service
 from bot.config.schema import Config
 from bot.database.audit import digest
@@ -44,6 +45,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace, config: Config) -> int:
+    if arguments.action != "list" or config.data_dir.exists():
+        return _run_on(arguments, config)
+    with tempfile.TemporaryDirectory(prefix="fawn-skills-") as folder:  # a list leaves no data_dir where none was
+        return _run_on(arguments, replace(config, data_dir=Path(folder)))
+
+
+def _run_on(arguments: argparse.Namespace, config: Config) -> int:
     library, action, word = open_library(config), arguments.action, arguments.word
     code, result = OK, "done"
     try:
@@ -174,4 +182,4 @@ ACTIONS: Mapping[str, Callable[[SkillLibrary, str], str]] = {
 }
 
 
-COMMAND = ConfiguredCommand(_run, _add_arguments)
+COMMANDS: Mapping[str, Command] = {"skills": ConfiguredCommand(_run, _add_arguments)}

@@ -7,17 +7,18 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from bot.admin.service_client import NotRunning, call_service
 from bot.base.exit_codes import FAULT, NOT_RUNNING, OK, fail
-from bot.cli.command import ConfiguredCommand
+from bot.cli.command import Command, ConfiguredCommand
 from bot.config.schema import Config
 from bot.database.data_lock import is_held
 from bot.service.crashes import describe_crash, latest_crash
 from bot.status.replica_report import describe_replica
-from bot.storage.feedback import FeedbackCounts
 from bot.storage.jobs import JobCounts
+from bot.storage.outcomes import FeedbackCounts
 from catalogue import N_, _, current_language, list_items, use_language
 
 HEALTH_NAMES = {"starting": N_("starting"), "ready": N_("ready"), "down": N_("down")}  # of channels
@@ -95,8 +96,20 @@ def _print_report(report: dict[str, Any]) -> None:
     )
     print(_("people who wait to be paired: {count}", count=report["unpaired"]), end="")
     print(" (`fawn pair list`)" if report["unpaired"] else "")
-    print(_("undelivered replies: {n}, dead letters: {dead}", n=report["undelivered"], dead=report["dead"]))
+    replies = _(
+        "undelivered replies: {n} (oldest {oldest:.0f} s), waiting for a person: {waiting}, dead letters: {dead}",
+        n=report["undelivered"],
+        oldest=report["undelivered_seconds"],
+        waiting=report["waiting_for_people"],
+        dead=report["dead"],
+    )
+    print(replies)
+    if report["waiting_for_people"]:
+        print(_("They are delivered when the person comes or writes. A notice is dropped after a week."))
+    for row in report["late"]:
+        why = row["error"] or _("its channel is not connected, or another reply comes first")
+        print(_("not delivered for {age:.0f} s to {thread}: {why}", age=row["age"], thread=row["thread"], why=why))
     print(JobCounts(**report["jobs"]), FeedbackCounts(**report["feedback"]), sep="\n")
 
 
-COMMAND = ConfiguredCommand(_status, _add_arguments)
+COMMANDS: Mapping[str, Command] = {"status": ConfiguredCommand(_status, _add_arguments)}

@@ -7,12 +7,13 @@ import asyncio
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from agent.foreign_text import printable_line
 from bot.admin.service_client import NotRunning, call_service
 from bot.base.exit_codes import FAULT, NOT_RUNNING, OK, fail
-from bot.cli.command import ConfiguredCommand
+from bot.cli.command import Command, ConfiguredCommand
 from bot.config.schema import Config
 from catalogue import _, format_duration
 
@@ -93,4 +94,4 @@ def _column(text: str, width: int) -> str:
     return f"{text[: width - 2]:<{width}}" if width else ""
 
 
-COMMAND = ConfiguredCommand(_top, _add_arguments)
+COMMANDS: Mapping[str, Command] = {"top": ConfiguredCommand(_top, _add_arguments)}

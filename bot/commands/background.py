@@ -1,4 +1,7 @@
-"""Name what goes on in the background here, end it, and let nothing follow it."""
+"""Name what goes on in the background here, end it, and let nothing follow it.
+
+Pause, resume and delete a schedule, whoever may: its owner, who is told in words, or an operator over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,18 @@ from functools import partial
 
 from agent.blocks import command_hint
 from agent.messages import Thread
+from bot.base.times import next_time
 from bot.commands.call import CommandCall
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Execute
-from bot.database.states import InboxState, TaskKind, TaskState
+from bot.database.states import InboxState, ScheduleState, TaskKind, TaskState
 from bot.journey import questions
 from bot.rights import deeds
+from bot.service.schedule_changes import withdraw_fire
 from bot.service.task_rows import shown_title
-from bot.storage import conversations, inbox, runs, tasks
+from bot.storage import conversations, inbox, runs, schedules, tasks
+from bot.storage.schedules import ScheduleRow
 from bot.storage.tasks import TaskRow
 from catalogue import _, join_sentences, list_items, ngettext
 
@@ -137,3 +143,32 @@ def withdraw_follow_ups(call: CommandCall) -> None:
         if found and found.person == person:
             inbox.set_state(call.execute, row.id, InboxState.WITHDRAWN)
     conversations.refresh_pending(call.execute, call.conversation)
+
+
+def pause_schedule(execute: Execute, row: ScheduleRow) -> None:
+    """Let an active schedule not run until it is resumed."""
+    schedules.set_schedule_state(execute, row.id, ScheduleState.PAUSED)
+    withdraw_fire(execute, row)
+
+
+def resume_schedule(execute: Execute, row: ScheduleRow, now: float) -> bool:
+    """Continue from now: what was due during the pause is not made up for. False: it has no further time.
+
+    Raises TimingError.
+    """
+    at = next_time(row.timing, now)
+    if at is not None:
+        schedules.set_schedule_state(execute, row.id, ScheduleState.ACTIVE, at)
+    return at is not None
+
+
+def delete_schedule(
+    execute: Execute, row: ScheduleRow, by: str, now: float, stop_run: Callable[[int, str], None], channel: str = ""
+) -> Sequence[Callable[[], None]]:
+    """Delete a schedule, and end the work that it has begun. Return what to call after the commit."""
+    withdraw_fire(execute, row)
+    begun = [task for task in tasks.open_of_thread(execute, row.place) if task.conversation == row.conversation]
+    stops = [cancel_task(execute, task, by, now, stop_run, channel) for task in begun]
+    questions.close_open_questions(execute, row.conversation, now)
+    schedules.delete_schedule(execute, row.id)
+    return [stop for stop in stops if stop]

@@ -2,37 +2,111 @@
 
 A command runs inside the transaction that marks it done and enqueues its answer, so it has its effect once. Effects
 outside (cancelling a task) follow the commit and can be repeated safely.
+
+`/help`: what there is, in groups. The commands stand one a line, each after its name.
+
+`/search`: find what was said in a chat.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
+from zoneinfo import ZoneInfo
 
 from agent.blocks import command_hint
 from agent.messages import Kind
-from bot.base.plain_text import plain_line
-from bot.commands.agents import run_agents_command
+from agent.permissions.invisible import show_line
+from bot.base.plain_text import code_block, plain_line, without_formatting
 from bot.commands.background import describe_background, describe_others, end_background, withdraw_follow_ups
 from bot.commands.call import Command, CommandCall
-from bot.commands.help import describe_commands
-from bot.commands.language import CHOICES, change_language
-from bot.commands.model import model_command, models_command
+from bot.commands.choices import CHOICES, change_language, model_command, models_command, run_agents_command
 from bot.commands.reload import reload_command
-from bot.commands.search import search_command
 from bot.commands.work import begin_in_mode, busy_answer, describe_waiting
-from bot.database.states import InboxState
+from bot.database.rows import parse_row_id
 from bot.journey import questions
+from bot.journey.addressing import own_key
+from bot.journey.transcript import step_of
 from bot.rights import deeds
-from bot.storage import conversations, inbox, runs
+from bot.storage import conversations, inbox, runs, transcripts
 from bot.storage.jobs import count_jobs
+from bot.storage.overheard import drop_side_posts
 from bot.storage.runs import RunRow
-from bot.storage.side_posts import drop_side_posts
 from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
 from channels.base import CommandInfo, Health
+from channels.shared.reply_layout import step_line
 
-MODEL_WORDS = "NAME EFFORT | default"
+WHAT_I_DO = N_(
+    "Tell me what you need. I work in a private sandbox: send me files to use, and I send back what I make."
+    " You can keep writing while I work."
+)
+GROUPS = (
+    (N_("Work"), ("new", "stop", "retry", "plan", "goal", "steps", "search")),
+    (N_("Who answers, and how"), ("model", "models", "agents", "skills", "language")),
+    (N_("Later, and in the background"), ("waiting", "approve", "deny", "schedule", "zone", "tasks", "task", "notify")),
+    (N_("You"), ("whoami", "link", "unlink", "memory", "usage", "privacy", "export", "forget")),
+    (N_("The service and its rules"), ("help", "status", "permissions", "access", "audit", "hooks", "reload")),
+)
+OTHERS = N_("More")
+
+
+def describe_commands(commands: Iterable[CommandInfo]) -> str:
+    """Return what I do and the commands, as Markdown: each group has a title line."""
+    left = {command.name: command.help for command in commands}
+    groups = [(title, {name: left.pop(name) for name in names if name in left}) for title, names in GROUPS]
+    paragraphs = [
+        "\n".join([f"**{_(title)}**", *(f"`{command_hint(name)}` {_(words)}" for name, words in group.items())])
+        for title, group in (*groups, (OTHERS, left))
+        if group
+    ]
+    return "\n\n".join([_(WHAT_I_DO), *paragraphs])
+
+
+MAX_FOUND, SNIPPET_CHARS = 10, 160
+
+
+def search_command(call: CommandCall) -> str:
+    """Search this chat only: everybody who reads the answer may read what it quotes."""
+    words = call.words.split()[: transcripts.MAX_WORDS]
+    if not words:
+        return _(
+            "`{command}` finds what was said in this chat, such as `{example}`.",
+            command=command_hint("search WORDS"),
+            example=command_hint("search budget 2026"),
+        )
+    channel = call.service.channel(call.thread.channel)
+    topics = channel is not None and not channel.limits.private_topics
+    found = transcripts.search_chat(call.execute, call.thread, words, MAX_FOUND + 1, topics=topics)
+    if not found:
+        nothing = N_("I found nothing in this chat with {words}.")
+        nothing = nothing if topics else N_("I found nothing in this thread with {words}.")
+        return _(nothing, words=list_items(f"“{word}”" for word in words))
+    time_zone = call.current.config.time_zone
+    zone = ZoneInfo(time_zone) if time_zone else None
+    lines = []
+    for entry in found[:MAX_FOUND]:
+        name, at = entry.name or _("I"), datetime.fromtimestamp(entry.at, zone)
+        lines.append(f"- {at:%Y-%m-%d %H:%M} · {name}: {_snippet(entry.text, words[0])}")
+    if len(found) > MAX_FOUND:
+        lines += ["", _("These are the newest {n}; add words to find less.", n=MAX_FOUND)]
+    heading = _("Found in this chat, newest first:") if topics else _("Found in this thread, newest first:")
+    return "\n".join([heading, *lines])
+
+
+def _snippet(text: str, word: str) -> str:
+    """Return the text around a word on one line, without characters that would format it."""
+    line = without_formatting(text)
+    begin = max(0, line.lower().find(word.lower()) - SNIPPET_CHARS // 3)
+    cut = line[begin : begin + SNIPPET_CHARS]
+    return f"{'…' * (begin > 0)}{cut}{'…' * (begin + len(cut) < len(line))}"
+
+
+MODEL_WORDS = "NAME EFFORT [me] | default [me]"
 MAX_NAMED_THREADS = 10  # in an answer
+MAX_LISTED_STEPS = 30
+MAX_RUNS_BACK = 50  # among which the last request is looked for
 ALREADY_ENDED = N_("That work has ended already, so there is nothing to stop.")
 NOT_LATEST = N_("That request is not the latest one here any more. Send it again to repeat it.")
 
@@ -140,27 +214,59 @@ def _threads_here(call: CommandCall) -> str:
 
 
 def _retry_command(call: CommandCall) -> str:
-    """Offer the messages of the last run again."""
-    run = runs.latest_run(call.execute, call.conversation)
-    pressed = call.message.target
+    """Offer the messages of the last request again: of what a button belongs to, else of a person."""
+    conversation = call.conversation if call.message.target else _conversation_to_retry(call)
+    latest = runs.latest_runs(call.execute, conversation, MAX_RUNS_BACK)
+    run, pressed = next(iter(latest), None), call.message.target
     if pressed and (run is None or f"r{run.id}" != pressed):
         return _(NOT_LATEST)
     if busy := busy_answer(call, run):
         return busy
-    rows = [
-        row
-        for row in (inbox.rows_of_run(call.execute, run.id) if run else ())
-        if row.kind == Kind.CHAT and row.state != InboxState.DEAD
-    ]
+    requests = (inbox.rows_of_request(call.execute, each.id, conversation) for each in latest)
+    rows = next((rows for rows in requests if pressed or any(row.message.is_by_person for row in rows)), [])
     if not rows:
         return _("Nothing to retry in this conversation yet.")
     for number, row in enumerate(rows):
         key = f"retry:{pressed or call.message.key}:{number}"  # a button counts once
         by = call.message.author.id
         again = replace(row.message, key=key, time=call.now, resent_by=by, root="", generation=0)
-        inbox.store_message(call.execute, again, call.conversation, ready=call.now, received=call.now)
-    conversations.refresh_pending(call.execute, call.conversation)
+        inbox.store_message(call.execute, again, conversation, ready=call.now, received=call.now)
+    conversations.refresh_pending(call.execute, conversation)
     return _("Trying again.")
+
+
+def _conversation_to_retry(call: CommandCall) -> str:
+    """Return where the last request of the author was answered: in the thread's conversation, or their own one."""
+    person = call.message.author.id
+    own = own_key(call.conversation, person)
+    beside = runs.latest_run(call.execute, own)
+    if beside is None:
+        return call.conversation
+    here = runs.latest_runs(call.execute, call.conversation, MAX_RUNS_BACK)
+    latest = next((run.id for run in here if person in runs.people_of(run)), 0)
+    return own if beside.id > latest else call.conversation
+
+
+def _steps_command(call: CommandCall) -> str:
+    """List the steps of the last answer, or show what one of them returned: to those whose request it was."""
+    found = transcripts.latest_steps(call.execute, call.conversation)
+    steps = [each for entry in found if not (each := step_of(entry)).parent and not each.thinking]
+    if not steps:
+        return _("There are no steps to show yet.")
+    run = runs.find_run(call.execute, found[0].run)
+    if not (run and call.message.author.id in runs.people_of(run)) and not call.may(deeds.ACT_FOR_OTHERS):
+        return _("Only the person who asked, or an operator, can see these steps.")
+    if not call.words:
+        lines = [f"{number}. {show_line(step_line(step))}" for number, step in enumerate(steps, 1)]
+        more = ngettext("… {n} earlier step", "… {n} earlier steps", max(0, len(lines) - MAX_LISTED_STEPS))
+        hint = _("`{command}` shows what a step returned.", command=command_hint("steps 1"))
+        return "\n".join([*([more] if len(lines) > MAX_LISTED_STEPS else []), *lines[-MAX_LISTED_STEPS:], "", hint])
+    number = parse_row_id(call.words.strip("# "))
+    if number is None or not 0 < number <= len(steps):
+        return _("There is no step {number}. `{command}` lists them.", number=call.words, command=command_hint("steps"))
+    step = steps[number - 1]
+    text = "\n\n".join(filter(None, (step.detail, step.output))) or _("This step returned nothing.")
+    return f"{number}. {show_line(step_line(step))}\n{code_block(text)}"
 
 
 def _status_command(call: CommandCall) -> str:
@@ -237,6 +343,7 @@ CORE_COMMANDS = (
     Command("model", N_("show or change the model here"), model_command, MODEL_WORDS, deeds.CHOOSE_HERE, rank=80),
     Command("models", N_("list the models"), models_command, rank=90),
     Command("agents", N_("list the agents, or choose one"), run_agents_command, "NAME", deeds.CHOOSE_HERE, rank=100),
+    Command("steps", N_("show the steps of the last answer, or what one returned"), _steps_command, "NUMBER", rank=105),
     Command("search", N_("find what was said in this chat"), search_command, "WORDS", rank=110),
     Command("reload", N_("read the configuration again"), reload_command, deed=deeds.RELOAD, rank=240),
     Command("language", N_("show or change the language I speak"), _language_command, CHOICES, rank=270),

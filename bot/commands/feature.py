@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.messages import Message
+from bot.base.background import JobKind
 from bot.base.findings import Check
-from bot.base.jobs import JobKind
 from bot.commands.call import Command
-from bot.commands.presses import Press
-from bot.commands.table import Commands, NamedCommands
+from bot.commands.table import Commands, NamedCommands, Press
 from bot.commands.waits import Waiting, Waits
 from bot.config.schema import Config
 from bot.database.database import Database, Execute

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from agent.outcomes import CallError, Used
 from bot.commands.call import CommandCall
-from bot.rights.budget_texts import format_money
+from bot.rights.budgets import format_money
 from bot.rights.deeds import SEE_SERVICE
 from bot.service.outcome_records import add_up
 from bot.storage.outcomes import OUTCOME_DAYS, OutcomeKey, OutcomeSums, read_outcomes

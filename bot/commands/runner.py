@@ -13,7 +13,7 @@ from agent.messages import Kind, Message
 from agent.stored_json import Damaged
 from bot.base.background import run_forever
 from bot.commands.call import CommandCall, CommandService
-from bot.commands.presses import PressTable
+from bot.commands.table import PressTable
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database, Execute, StorageError

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from agent.blocks import APPROVAL_OPTIONS, Ask
-from agent.messages import Kind, Message, Thread
+from agent.blocks import APPROVAL_OPTIONS, APPROVE, DENY, Ask
+from agent.messages import Kind, Message, Origin, Thread
 from bot.database.database import Execute
 from bot.database.rows import parse_row_id
 from bot.journey.addressing import AnswerElsewhere
+from bot.rights.approvals import may_answer
 from bot.rights.current import Current
-from bot.storage import account_links, people, sent_messages
+from bot.storage import account_links, conversations, inbox, people, sent_messages
 from bot.storage.account_links import LinkedAccount
 from bot.storage.jobs import enqueue_job
-from bot.storage.waiting_numbers import number_of
+from bot.storage.questions import QuestionRow, number_of, open_approvals_at
 from catalogue import N_, _, every_translation, join_sentences, ngettext
 
 PREFIX = "waiting:"  # begins the id of a question in the list, before its number
@@ -23,6 +24,7 @@ LIST_PREFIX = "waitlist:"  # begins the id of the button that shows the list
 COMMAND = "waiting"
 HOME_JOB = "home"
 SHOW_LIST = N_("Show the list")
+DECISIONS: Mapping[str, str] = {"approve": APPROVE, "deny": DENY}  # command → the option that it chooses
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,10 @@ class Waiting:
     """A question that waits for a person: a press on it would come from `place`, for the id `target`.
 
     `options` are as the question shows them, or untranslated. `call` is the exact call that needs approval. `who` asks,
-    and `title` names the thread or the work; "" where nobody or nothing is known. `conversation` is that of a question
-    of the agent, "" for one of the bot itself. `since` is 0 where it is unknown. `account` is that of the person for
-    which it waits, if it is not the one that asks for the list; `is_direct` says that `place` is its direct chat.
+    and `title` is what they asked for, or names the work; "" where nobody or nothing is known. `conversation` is that
+    of a question of the agent, "" for one of the bot itself. `since` is 0 where it is unknown. `account` is that of the
+    person for which it waits, if it is not the one that asks for the list; `is_direct` says that `place` is its direct
+    chat. `chat_name` is the title of that group, where it is known.
     """
 
     place: Thread
@@ -47,6 +50,7 @@ class Waiting:
     conversation: str = ""
     account: LinkedAccount | None = None
     is_direct: bool = False
+    chat_name: str = ""
 
     @property
     def digest(self) -> str:
@@ -100,7 +104,8 @@ class WaitTable:
         home = viewer.thread.without_topic
         for waits in self._waits:
             for each in waits(execute, self._current, viewer, now):
-                yield replace(each, is_direct=each.place.without_topic == home)
+                named = inbox.name_of_chat(execute, conversations.find_current(execute, each.place))
+                yield replace(each, is_direct=each.place.without_topic == home, chat_name=named)
 
     def _listed_for_linked(
         self, execute: Execute, viewer: Message, account: LinkedAccount, now: float
@@ -115,15 +120,20 @@ class WaitTable:
                 yield replace(each, account=account)
 
     def redirect(self, execute: Execute, event: Message, now: float) -> AnswerElsewhere | None:
-        """Return what a press in the list, or its number with an answer, is at the question's own place; None for
-        anything else, and for what does not wait for this person.
+        """Return what a press in the list, its number with an answer, or `/approve` is at the question's own place.
 
-        What waits for a linked account is answered by that one: its rights decide, and its name stands there."""
+        None for anything else, and for what does not wait for this person. What waits for a linked account is answered
+        by that one: its rights decide, and its name stands there.
+        """
         given = _given_answer(event)
         if given is None or not self._current.access.may_enter(execute, event):
             return None
-        item = dict(self.listed(execute, event, now)).get(given[0])
-        answer = item.accept(given[1]) if item else None
+        number, words = given
+        if number is None:
+            item = self._approval(execute, event, words, now)
+        else:
+            item = dict(self.listed(execute, event, now)).get(number)
+        answer = item.accept(words) if item else None
         if item is None or answer is None:
             return None
         press = replace(
@@ -143,6 +153,37 @@ class WaitTable:
         )
         return AnswerElsewhere(press, item.conversation)
 
+    def _approval(self, execute: Execute, event: Message, option: str, now: float) -> Waiting | None:
+        """Return the only approval of this chat that an author may decide so, or in their direct chat of all chats."""
+        here = approvals_to_decide(execute, self._current, event, option, now)
+        found = [
+            Waiting(
+                event.thread,
+                each.id,
+                each.text,
+                each.options,
+                call=each.call,
+                conversation=each.conversation,
+                is_direct=event.private,
+            )
+            for each in here
+        ] or [each for _number, each in self.listed(execute, event, now) if each.call]
+        return found[0] if len(found) == 1 else None
+
+
+def approvals_to_decide(
+    execute: Execute, current: Current, event: Message, option: str, now: float
+) -> list[QuestionRow]:
+    """Return the approvals that wait in the chat of an event and that its author, a person, may decide so."""
+    if event.origin is not Origin.PERSON:
+        return []
+    place, person = event.thread, event.author.id
+    return [
+        each
+        for each in open_approvals_at(execute, place)
+        if may_answer(execute, current.access, each, place, person, at=now, answer=option)
+    ]
+
 
 def open_home(execute: Execute, event: Message) -> None:
     """Enqueue the job that shows what waits for a person on the bot's own page."""
@@ -158,13 +199,16 @@ def offer_list(count: int, words: str = "") -> Ask:
     return Ask(LIST_PREFIX, join_sentences(words, waiting), (_(SHOW_LIST),), free_text=False)
 
 
-def _given_answer(event: Message) -> tuple[int, str] | None:
-    """Return the number and the answer that an event gives."""
+def _given_answer(event: Message) -> tuple[int | None, str] | None:
+    """Return the number and the answer that an event gives; None as the number stands for the only approval."""
     before, listed, id = event.target.partition(PREFIX)
     if event.kind is Kind.CLICK and listed and not before:
         number, answer = parse_row_id(id), event.text
     elif event.kind is Kind.COMMAND:
         name, _space, words = event.text.partition(" ")
+        if name in DECISIONS:
+            number, rest = split_number(words)
+            return None if rest or (words and number is None) else (number, DECISIONS[name])
         number, answer = split_number(words) if name == COMMAND else (None, "")
     else:
         return None

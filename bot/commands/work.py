@@ -28,13 +28,19 @@ USAGE = {
 }
 
 
+NOT_TAKEN = N_(
+    "I have not taken your words: send `{command}` again when I'm done, or write them without the command to add them"
+    " to this work."
+)
+
+
 def begin_in_mode(call: CommandCall, mode: Mode) -> str:
     """Let the agent work on the words of a command in a mode."""
     if not call.words:
         values = {"rounds": call.current.config.goal.rounds, "stop": command_hint("stop")}
         return _(USAGE[mode], command=command_hint(f"{mode} WORDS"), **values)
     if busy := busy_answer(call, runs.latest_run(call.execute, call.conversation)):
-        return busy
+        return join_sentences(busy, _(NOT_TAKEN, command=command_hint(f"{mode} WORDS")))
     message = call.message
     request = replace(message, key=f"{mode}:{message.key}", kind=Kind.CHAT, text=call.words, mode=mode, native=False)
     if mode == "goal":  # its rounds go on without a person
@@ -51,10 +57,10 @@ def begin_in_mode(call: CommandCall, mode: Mode) -> str:
     return _("I'm on it.") if message.native else ""
 
 
-def busy_answer(call: CommandCall, latest: RunRow | None) -> str:
-    """Return why no work can begin here now, "" if it can."""
+def busy_answer(call: CommandCall, latest: RunRow | None) -> str | None:
+    """Return why no work can begin here now, None if it can."""
     if not latest or latest.state not in (RunState.QUEUED, RunState.RUNNING, RunState.WAITING):
-        return ""
+        return None
     waiting = describe_waiting(call) if latest.state == RunState.WAITING else ""  # the next message is the answer
     return join_sentences(waiting, start_over_hint()) if waiting else _("I'm still working on it.")
 

@@ -18,9 +18,17 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from bot.config.excerpt import HIDDEN, VARIABLE, Location, Mark, may_be_shown, render_excerpt, split_lines
+from bot.config.excerpt import (
+    HIDDEN,
+    VARIABLE,
+    Location,
+    Mark,
+    explain_syntax_error,
+    may_be_shown,
+    render_excerpt,
+    split_lines,
+)
 from bot.config.outside import FILE, NotFetched, fetch, is_outside
-from bot.config.syntax import explain_syntax_error
 from catalogue import N_, LazyText, _, list_items, localized
 
 URL_FIX = N_("write it with its scheme, such as https://host:port/path")
@@ -113,6 +121,12 @@ class Document:
         """Record a fault at a setting, or at the section that lacks it. `on_key`: its name is wrong, not its value."""
         self.faults.append(self.locate(at, wrong, fix, on_key=on_key))
         self.faulty.add(at)
+
+    def refuse_weak(self, at: Location, secret: str, least: int, fix: str = "") -> None:
+        """Record a fault where a secret that Fawn's owner makes up has fewer than so many characters."""
+        if len(secret) < least:
+            wrong = _("is shorter than {n} characters", n=least) if secret else _("is empty")
+            self.fault(at, wrong, fix or _("make one with `openssl rand -base64 32`, and set it in both places"))
 
     def fault_of_variable(self, name: str, wrong: str, fix: str) -> None:
         """Record a fault of a variable, where it is set."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,22 @@ from catalogue import _
 CONFIG_VERSION = 1  # of the file's meaning; raised when an old file would be misread
 MAX_BYTES = 1_000_000  # more would be parsed for seconds
 DEFAULT_NAME = "config.yaml"
+VARIABLE = "FAWN_CONFIG"
 
 
 def default_file() -> Path | None:
     """Return ./config.yaml, ./config.local.yaml if only that exists, or None."""
     names = (Path(DEFAULT_NAME), local_file(Path(DEFAULT_NAME)))
     return next((name for name in names if name.is_file()), None)
+
+
+def file_elsewhere(environ: Mapping[str, str]) -> Path | None:
+    """Return $FAWN_CONFIG, else ~/.config/fawn/config.yaml if it exists and the current folder has none; or None."""
+    if named := environ.get(VARIABLE):
+        return Path(os.path.expanduser(named))
+    # Those of pathlib raise for a user without a home, as in containers, and for a home that may not be read.
+    home = Path(os.path.expanduser(environ.get("XDG_CONFIG_HOME") or "~/.config")) / "fawn" / DEFAULT_NAME
+    return home if default_file() is None and os.path.isfile(home) else None
 
 
 def local_file(path: Path) -> Path:

@@ -1,15 +1,20 @@
-"""Read the section `hooks:`: what other systems post, and in whose name the agent works on it."""
+"""Read the section `hooks:`: what other systems post, and in whose name the agent works on it.
+
+Read the section `relay:`: a relay that keeps what other systems post until Fawn fetches it (docs/relay.md).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Literal
 
 from agent.messages import HOOK_ID, Thread
 from agent.near_misses import suggest
 from agent.setting import Secret, setting
+from bot.config.addresses import check_chat, id_on, parse_chat
 from bot.config.document import Document
 from bot.config.excerpt import Location
 from bot.config.team import Right, RoleConfig
@@ -28,11 +33,12 @@ PROMPT = (
 class HookConfig:
     """One entry of `hooks:`, by its name."""
 
-    to: str = field(metadata={"help": "the chat, `CHANNEL:WORKSPACE/CHAT`, as `/whoami` shows it there"})
+    to: str = field(metadata={"help": "the chat, `CHANNEL/WORKSPACE/CHAT`, as `/whoami` shows it there"})
     as_: str = field(
         metadata={
             "help": "the name of a role (`team.roles`): the hook works with its rights, on budgets of its own as the"
-            " person `hook:NAME`; or `@ID` of a person as `/whoami` shows it: with their rights in that chat, on theirs"
+            " person `hook:NAME`; or `CHANNEL/ID` of a person as `/whoami` shows it: with their rights in that chat,"
+            " on theirs"
         }
     )
     secret: Secret = field(metadata={"help": "what the sender signs with, or sends"})
@@ -56,37 +62,32 @@ class HookConfig:
     @property
     def target(self) -> Thread:
         """The chat of `to`. Raises ValueError where it is no address."""
-        return parse_target(self.to)
+        return parse_chat(self.to)
 
     @property
     def person(self) -> str:
         """The platform id of the person whose rights it has; "" where it has a role of its own."""
-        return self.as_.removeprefix("@").strip() if self.as_.startswith("@") else ""
+        written = self.as_.strip()
+        if written.startswith("@"):
+            return written.removeprefix("@").strip()
+        id = id_on(self.to.partition("/")[0].partition(":")[0], written)
+        return "" if id == written else id.strip()
 
     @property
     def role(self) -> str:
         """The name of the role that it has of its own; "" where it has the rights of a person."""
-        return "" if self.as_.startswith("@") else self.as_.strip()
+        return "" if self.person else self.as_.strip()
 
     def requester(self, name: str) -> str:
         """Return the id of the person who asks for its work: for a role, the hook itself."""
         return self.person or f"{HOOK_ID}{name}"
 
 
-def parse_target(text: str) -> Thread:
-    """Return the chat of `CHANNEL:WORKSPACE/CHAT`, with `/TOPIC` behind it or not. Raises ValueError."""
-    channel, colon, rest = text.partition(":")
-    address = f"{channel}/{rest}" if colon and "/" not in channel else text
-    thread = Thread.parse(address if address.count("/") == 3 else f"{address}/")
-    if not (thread.channel and thread.chat):
-        raise ValueError(text)
-    return thread
-
-
 def check_hooks(
     document: Document,
     hooks: Mapping[str, HookConfig],
-    channels: Mapping[str, object],
+    channels: Collection[str],
+    modules: Mapping[str, ModuleType],
     roles: Mapping[str, RoleConfig],
     *,
     listens: bool,
@@ -97,10 +98,9 @@ def check_hooks(
         if not NAME_PATTERN.fullmatch(name):
             fix = _("use small letters, digits and -, at most 40")
             document.fault(at, _("cannot be the end of an address"), fix, on_key=True)
-        _check_target(document, hook, (*at, "to"), channels)
+        check_chat(document, (*at, "to"), hook.to, channels, modules)
         _check_requester(document, hook, (*at, "as"), roles)
-        if not hook.secret.reveal():
-            document.fault((*at, "secret"), _("is empty"), _("set the secret that the sender has"))
+        document.refuse_weak((*at, "secret"), hook.secret.reveal(), MIN_SECRET_CHARS)
         if not listens:
             fix = _("add `http: {listen: 127.0.0.1:8080}`, and name the senders in `http.peers`")
             document.fault(at, _("needs an address on which it listens"), fix, on_key=True)
@@ -110,21 +110,62 @@ def _check_requester(document: Document, hook: HookConfig, at: Location, roles: 
     if hook.person:
         return
     if hook.role not in roles:
-        fix = _("write `@ID` with the platform id of a person, or the name of a role")
-        document.fault(at, _("names no person and no role"), suggest(hook.role, roles) if hook.role else fix)
+        fix = _("write CHANNEL/ID of a person, as the command `whoami` shows it, or the name of a role")
+        document.fault(at, _("names no person and no role"), suggest(hook.role, roles) if hook.role.strip("@") else fix)
     elif Right.TALK not in roles[hook.role].rights and hook.prompt:
         fix = _('give it the right `talk`, or write `prompt: ""` so that what comes is posted only')
         document.fault(at, _("this role may not have the agent work"), fix)
 
 
-def _check_target(document: Document, hook: HookConfig, at: Location, channels: Mapping[str, object]) -> None:
-    try:
-        target = hook.target
-    except ValueError:
-        fix = _("write it as CHANNEL:WORKSPACE/CHAT; the command `whoami` shows it in that chat")
-        document.fault(at, _("is not the address of a chat"), fix)
+MIN_KEY_CHARS, MIN_SECRET_CHARS = 32, 16  # the latter: what a sender of hooks has, too
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySource:
+    """One entry of `relay.sources`, by its name."""
+
+    secret: Secret = field(metadata={"help": "what the sender signs with, or sends"})
+    signature: Literal["standard", "github", "gitlab", "sentry", "grafana", "bearer", "meta"] = setting(
+        "standard", "how the sender proves itself, as in `hooks`; `meta`: WhatsApp Cloud, with the app secret"
+    )
+    verify_token: Secret = setting(Secret(""), "what Meta repeats when it asks whether the address is yours")
+
+    @property
+    def as_hook(self) -> HookConfig:
+        """The hook with the same signature: Meta signs as GitHub does."""
+        signature: Signature = "github" if self.signature == "meta" else self.signature
+        return HookConfig("", "", self.secret, signature)
+
+
+@dataclass(frozen=True, slots=True)
+class RelayConfig:
+    """A relay: `sources` where it runs, `url` where Fawn runs."""
+
+    url: str = setting("", "where Fawn fetches from, such as https://relay.example.com; empty: no relay")
+    key: Secret = setting(
+        Secret(""), f"with which Fawn fetches: the same in both places, at least {MIN_KEY_CHARS} characters"
+    )
+    ca_file: str = setting("", "PEM file with certificate authorities to trust for `url` instead of the system's")
+    proxy: str = setting("", "HTTP proxy to `url`, with user:password@ if it needs them", repr=False)
+    sources: Mapping[str, RelaySource] = field(
+        default_factory=dict, metadata={"help": "for `fawn relay`: who may post to `/hooks/NAME` of it"}
+    )
+    max_mb: int = setting(256, "what waits to be fetched, in MB; a sender is asked to come later beyond it", ge=1)
+    per_minute: int = setting(600, "deliveries of a source in a minute; beyond it, a sender is asked to wait", ge=1)
+
+
+def check_relay(document: Document, relay: RelayConfig, *, listens: bool) -> None:
+    """A relay has a key, and an address; its sources have names that can end an address."""
+    at = ("relay",)
+    if not (relay.url or relay.sources):
         return
-    if target.channel == "console":
-        document.fault(at, _("the console has no chats"), _("name a chat of another channel"))
-    elif target.channel not in channels and document.has_accounts:
-        document.fault(at, _("this channel is not configured"), suggest(target.channel, channels))
+    if document.has_accounts:
+        document.refuse_weak((*at, "key"), relay.key.reveal(), MIN_KEY_CHARS)
+    for name, source in relay.sources.items():
+        if not NAME_PATTERN.fullmatch(name):
+            fix = _("use small letters, digits and -, at most 40")
+            document.fault((*at, "sources", name), _("cannot be the end of an address"), fix, on_key=True)
+        document.refuse_weak((*at, "sources", name, "secret"), source.secret.reveal(), MIN_SECRET_CHARS)
+    if relay.sources and not listens:
+        fix = _("add `http: {listen: 127.0.0.1:8080}`, with a proxy with TLS in front of it")
+        document.fault((*at, "sources"), _("needs an address on which it listens"), fix, on_key=True)

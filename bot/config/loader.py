@@ -21,48 +21,49 @@ from dotenv import dotenv_values
 from dotenv.parser import parse_stream
 
 import channels
-from agent.extras import describe_channel_install, describe_install, lacks_sdk
 from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
+from agent.packages import describe_channel_install, describe_install, lacks_sdk
 from agent.setting import Secret
 from agent.settings.mcp import McpServerSettings
-from bot.config.audit import check_audit
+from bot.config.addresses import check_id, id_on
+from bot.config.agent_checks import check_output_schemas, check_own_sandbox, open_folder, take_own_channels
 from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, validate
 from bot.config.document import ConfigFault, Document, explain_url
 from bot.config.excerpt import Location
-from bot.config.files import default_file, read_files
-from bot.config.hooks import check_hooks
+from bot.config.files import default_file, file_elsewhere, read_files
+from bot.config.hooks import MIN_KEY_CHARS, check_hooks, check_relay
 from bot.config.http import check_http
-from bot.config.library_switches import active_switches, check_switches, remove_switches
 from bot.config.mcp_servers import FOREIGN_SECTION, read_foreign_servers
-from bot.config.metrics import check_metrics
-from bot.config.names_check import check_id, check_names, check_server_folders
-from bot.config.output_schema import check_output_schemas
+from bot.config.names_check import check_names, check_server_folders, check_team
+from bot.config.operations import check_metrics, check_traces
 from bot.config.outside import FILE, NotFetched, fetch, files_of_secrets
-from bot.config.own_code import check_own_sandbox, open_folder, take_own_channels
-from bot.config.placeholders import check_placeholders, describe_placeholder, is_placeholder
-from bot.config.relay import check_relay
-from bot.config.roles_check import check_team
 from bot.config.schema import AccessConfig, ChannelConfig, Config, FileConfig, SystemdConfig
 from bot.config.section_checks import (
+    active_switches,
     check_budgets,
     check_cluster,
     check_context,
     check_docker_host,
     check_effort,
+    check_network,
     check_network_hosts,
+    check_placeholders,
     check_preview,
     check_private_hosts,
     check_rates,
     check_roles,
     check_search,
     check_storage,
+    check_switches,
     check_time_zone,
     check_web_hosts,
     describe_bad_key,
+    describe_placeholder,
     is_key,
+    is_placeholder,
+    remove_switches,
 )
-from bot.config.traces import check_traces
 from bot.config.uploads import check_uploads
 from catalogue import LANGUAGES, N_, _, current_language, list_items, localized, match_language, use_language
 from channels.shared.ids import IdForms
@@ -129,6 +130,11 @@ def load_config(
         return checked_config(document, sections)
 
 
+def configured_elsewhere() -> Path | None:
+    """Return the file for a command without `--config` whose folder has none: see `file_elsewhere`."""
+    return file_elsewhere(os.environ)
+
+
 def read_plain_sections(path: Path, names: Collection[str]) -> tuple[dict[str, Any], frozenset[str]]:
     """Return those of these sections that a file sets, as plain values, and the names of all that it sets.
 
@@ -147,6 +153,26 @@ def read_plain_sections(path: Path, names: Collection[str]) -> tuple[dict[str, A
 def silence_libraries(config: Config) -> None:
     """Remove from this process's environment what lets libraries send people's words elsewhere unasked."""
     remove_switches(os.environ, config.library_switches)
+
+
+def apply_network(config: Config) -> None:
+    """Put the section `network:` into this process's environment, for all clients and for programs that it starts."""
+    for name, value in config.network.variables().items():
+        if value:
+            os.environ[name] = value
+        else:
+            os.environ.pop(name, None)
+
+
+def read_service_key() -> str:
+    """Return the key for a service elsewhere: $FAWN_KEY, or the text of the file $FAWN_KEY_FILE; "" for none.
+
+    Raises OSError.
+    """
+    if key := os.environ.get("FAWN_KEY", ""):
+        return key
+    file = os.environ.get("FAWN_KEY_FILE", "")
+    return Path(file).read_text("utf-8").strip() if file else ""
 
 
 def terminal_language() -> str:
@@ -273,8 +299,10 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
     check_team(document, config, entries, modules)
     configured = {entry.name: entry for entry in entries}
     listens = bool(config.http.listen or config.relay.url)
-    check_hooks(document, config.hooks, configured, config.team.all_roles(), listens=listens)
+    check_hooks(document, config.hooks, configured, modules, config.team.all_roles(), listens=listens)
     check_relay(document, config.relay, listens=bool(config.http.listen))
+    if config.audit.key:
+        document.refuse_weak(("audit", "key"), config.audit.key.reveal(), MIN_KEY_CHARS)
     check_names(document, config, entries, modules)
     check_context(document, config.context)
     check_output_schemas(document, config)
@@ -318,12 +346,12 @@ def _check_sections(document: Document, sections: dict[str, Any]) -> None:
     check_metrics(document, sections)
     check_traces(document, sections.get("traces"))
     check_uploads(document, sections)
-    check_audit(document, sections.get("audit"))
     check_storage(document, sections)
     check_budgets(document, sections.get("budgets"))
     check_rates(document, sections.get("rate_limits"))
     check_time_zone(document, sections.get("time_zone"))
     check_switches(document, sections.get("library_switches"))
+    check_network(document, sections.get("network"))
 
 
 def _read_systemd(environ: Mapping[str, str]) -> SystemdConfig:
@@ -493,9 +521,19 @@ def _read_channel(document: Document, name: str, module: ModuleType, section: An
     if access is None:  # a person at this terminal could read everything anyway
         access = {"open": True} if getattr(module, "LOCAL", False) else {}
     settings = validate(document, module.Settings, section, at, ("access",))
+    access = _with_bare_ids(name, access)
     _check_ids(document, module, access, at)
     rights = validate(document, AccessConfig, access, (*at, "access"))
     return ChannelConfig(name, settings, rights) if settings and rights else None
+
+
+def _with_bare_ids(channel: str, access: Any) -> Any:
+    """Return `access:` with the ids of addresses that name this channel, too, as `/whoami` shows them."""
+    if isinstance(access, dict):
+        return {name: _with_bare_ids(channel, value) if name != "role" else value for name, value in access.items()}
+    if isinstance(access, list):
+        return [id_on(channel, each) if isinstance(each, str) else _with_bare_ids(channel, each) for each in access]
+    return access
 
 
 def _check_ids(document: Document, module: ModuleType, access: Any, at: Location) -> None:

@@ -1,24 +1,62 @@
-"""Check that what limits or protects refers to something: a name that nothing has would be a hole that nobody sees."""
+"""Check that what limits or protects refers to something: a name that nothing has would be a hole that nobody sees.
+
+Check that the section `team:` and the assignments of roles name roles and chats that can exist.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
 from agent.messages import HOOK_ID
-from agent.near_misses import did_you_mean, suggest
+from agent.near_misses import suggest
 from agent.settings.mcp import McpServerSettings
 from agent.spending import LEAD
+from bot.config.addresses import check_chat, check_id, parse_person
 from bot.config.document import Document, explain_url
-from bot.config.drill import check_drill
 from bot.config.excerpt import Location
+from bot.config.operations import check_drill
 from bot.config.schema import ChannelConfig, FileConfig
-from bot.config.team import OPERATOR
+from bot.config.team import DEFAULT_AGENT, OPERATOR, RoleConfig
 from catalogue import N_, _
 from channels.shared.ids import IdForms
+
+
+def check_team(
+    document: Document, config: FileConfig, entries: Sequence[ChannelConfig], modules: Mapping[str, ModuleType]
+) -> None:
+    """Report each role, model and agent that does not exist, and each address of a chat that is none."""
+    team, known = config.team, config.team.all_roles()
+    for i, own in enumerate(team.roles):
+        _check_choices(document, ("team", "roles", i), own, config)
+    _check_role(document, ("team", "default_role"), team.default_role, known)
+    for i, rule in enumerate(team.approvals):
+        for role in rule.roles:
+            _check_role(document, ("team", "approvals", i, "roles"), role, known)
+        if rule.chat:
+            check_chat(document, ("team", "approvals", i, "chat"), rule.chat, modules, modules)
+    for entry in entries:
+        for i, assignment in enumerate(entry.access.roles):
+            at = ("channels", entry.name, "access", "roles", i, "role")
+            _check_role(document, at, assignment.role, known)
+
+
+def _check_choices(document: Document, at: Location, role: RoleConfig, config: FileConfig) -> None:
+    models = {model.name for model in config.models} or {"demo"}
+    agents = {DEFAULT_AGENT, *(agent.name for agent in config.agents)}
+    for name in filter(lambda name: name not in models, role.models if document.has_accounts else ()):
+        document.fault((*at, "models"), _("no model has this name"), suggest(name, models))
+    for name in filter(lambda name: name not in agents, role.agents):
+        document.fault((*at, "agents"), _("no agent has this name"), suggest(name, agents))
+
+
+def _check_role(document: Document, at: Location, role: str, known: Collection[str]) -> None:
+    if role not in known:
+        document.fault(at, _("no role has this name"), suggest(role, known))
+
 
 _OF_THE_SYSTEM = ("bin", "boot", "etc", "home", "lib", "lib64", "run", "sbin", "tmp", "usr", "var")
 _IMAGE = re.compile(  # github.com/distribution/reference, reference.go: a host, a path in lower case, tag, digest
@@ -32,7 +70,7 @@ def check_names(
     document: Document, config: FileConfig, entries: Sequence[ChannelConfig], modules: Mapping[str, ModuleType]
 ) -> None:
     """Report each reference to a model, an agent, a role, a person, a chat or a folder that cannot exist."""
-    check_drill(document, config.drill, [entry.name for entry in entries])
+    check_drill(document, config.drill, [entry.name for entry in entries], modules)
     models = {model.name for model in config.models} or {"demo"}
     _check_models(document, config, models)
     _check_unique(document, ("team", "roles"), [role.name for role in config.team.roles])
@@ -147,30 +185,19 @@ def _forms(names: Iterable[str], modules: Mapping[str, ModuleType]) -> list[IdFo
     return [each for each in found if each]
 
 
-def check_id(
-    document: Document, at: Location, text: str, forms: Sequence[IdForms], test: Callable[[IdForms, str], bool]
-) -> None:
-    """Compare an id with the forms of these channels; none: it can be any. The fix of the first one is said."""
-    if not forms or at in document.faulty or any(test(each, text) for each in forms):
-        return
-    bare = re.sub(r"^<?[@#]?([^|>]*)\|?[^>]*>?$", r"\1", text.strip())
-    spellings = (
-        (bare, bare.upper()) if re.search(r"\d", bare) and "/" not in bare else ()
-    )  # a name in capitals is no id
-    near = next((each for each in spellings if test(forms[0], each)), "")
-    document.fault(at, _("is not an id of this platform"), did_you_mean(near) if near else _(forms[0].looks))
-
-
 def _check_push(document: Document, config: FileConfig, modules: Mapping[str, ModuleType]) -> None:
     """A target has an address, and people who can exist."""
     _check_unique(document, ("push", "targets"), [target.name for target in config.push.targets])
     for i, target in enumerate(config.push.targets):
         for n, person in enumerate(target.people):
-            at, (channel, _slash, id) = ("push", "targets", i, "people", n), person.partition("/")
-            if not channel or not id:
+            at = ("push", "targets", i, "people", n)
+            try:
+                channel, id = parse_person(person)
+            except ValueError:
                 fix = _("write it as CHANNEL/PERSON, such as telegram/11111111; `fawn pair list` shows ids")
                 document.fault(at, _("is not the address of a person"), fix)
-            elif channel not in modules:
+                continue
+            if channel not in modules:
                 document.fault(at, _("there is no such channel"), suggest(channel, modules))
             else:
                 check_id(document, at, id, _forms([channel], modules), IdForms.is_person)

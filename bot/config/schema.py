@@ -9,12 +9,13 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from agent.setting import setting
-from agent.settings.acp import ExternalAgentSettings
 from agent.settings.mcp import McpConfig
 from agent.settings.models import AgentConfigError, CallLimits, ModelSettings
+from agent.settings.network import NetworkConfig
 from agent.settings.sections import (
     ContextConfig,
     EmbeddingsConfig,
+    ExternalAgentSettings,
     GoalConfig,
     ModelRoles,
     PermissionConfig,
@@ -22,24 +23,25 @@ from agent.settings.sections import (
     PromptConfig,
     ToolSettings,
     VoiceConfig,
+    WebConfig,
 )
 from agent.settings.subagents import NamedAgentSettings, SubagentSettings
-from agent.settings.web import WebConfig
-from bot.config.audit import AuditConfig
-from bot.config.backup import BackupConfig
 from bot.config.database import DatabaseConfig
 from bot.config.document import ConfigFault
-from bot.config.drill import DrillConfig
-from bot.config.encryption import EncryptionConfig
 from bot.config.excerpt import Location
-from bot.config.hooks import HookConfig
+from bot.config.hooks import HookConfig, RelayConfig
 from bot.config.http import HttpConfig
-from bot.config.metrics import MetricsConfig
-from bot.config.push import PushConfig
-from bot.config.relay import RelayConfig
+from bot.config.operations import (
+    AuditConfig,
+    BackupConfig,
+    DrillConfig,
+    EncryptionConfig,
+    MetricsConfig,
+    PushConfig,
+    TracesConfig,
+)
 from bot.config.spending import BudgetConfig, RateLimitConfig
 from bot.config.team import RoleAssignment, TeamConfig
-from bot.config.traces import TracesConfig
 from bot.config.uploads import UploadsConfig
 from catalogue import LazyText
 from sandbox.network.preview import PreviewSettings
@@ -341,6 +343,7 @@ class FileConfig:
         "environment variables that libraries may obey although they send people's words elsewhere, such as"
         " LANGSMITH_TRACING (docs/security.md); without their names here they are ignored",
     )
+    network: NetworkConfig = setting(NetworkConfig(), "the way to the outside (docs/behind-a-proxy.md)")
     http: HttpConfig = setting(HttpConfig(), "a listener for the probes of containers, clusters and monitors")
     metrics: MetricsConfig = MetricsConfig()
     traces: TracesConfig = setting(TracesConfig(), "traces of what each message brought about, for a collector")
@@ -348,7 +351,7 @@ class FileConfig:
         default_factory=dict, metadata={"help": "what other systems post becomes work in a chat (docs/hooks.md)"}
     )
     relay: RelayConfig = setting(RelayConfig(), "what cannot reach Fawn posts to a relay (docs/relay.md)")
-    audit: AuditConfig = setting(AuditConfig(), "the audit, and where it is pushed")
+    audit: AuditConfig = setting(AuditConfig(), "the audit")
     log: LogConfig = LogConfig()
 
 

@@ -1,23 +1,118 @@
-"""Check what the types of single sections cannot say."""
+"""Check what the types of single sections cannot say.
+
+Find the placeholders of samples, such as `xoxb-...`, where a token or key belongs.
+
+Environment variables by which libraries send people's words elsewhere, or write them to the log, unasked.
+
+They are removed from the environment of the process unless `library_switches` names them: the configuration decides
+where words go, not what another program needed.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
-from agent.extras import describe_install
 from agent.near_misses import suggest
+from agent.packages import describe_install
+from agent.settings.network import make_trust
 from agent.settings.sections import ContextConfig
 from bot.config.database import check_database
 from bot.config.document import Document
-from bot.config.encryption import check_encryption
-from bot.config.excerpt import Location
-from catalogue import _, list_items, localized
+from bot.config.excerpt import SECRET_NAME, Location
+from bot.config.operations import check_encryption
+from catalogue import N_, _, list_items, localized
 from sandbox.base import SandboxUnavailable
 from sandbox.rules import EgressPolicy, NetworkRules, normalize_host
+
+_PREFIX = r"(?i:sk|xox[a-z]|xapp|bearer|bot|ghp)[-_\s](?i:proj-|ant-|1-)?"  # of keys that are shown in samples
+_STANDS_FOR_ONE = r"(?i:x{3,}|\.{3,}|…|\*{3,}|your[-_\s].{0,80}|replace[-_\s]?me|change[-_\s]?me|todo|paste.{0,80})"
+_PLACEHOLDER = re.compile(rf"(?:{_PREFIX})?(?:{_STANDS_FOR_ONE})|<[^<>]{{0,100}}>")
+
+
+def is_placeholder(value: object) -> bool:
+    """Return whether a text only shows where a token or key belongs."""
+    return isinstance(value, str) and len(value) <= 120 and _PLACEHOLDER.fullmatch(value.strip()) is not None
+
+
+def describe_placeholder() -> tuple[str, str]:
+    """Return what is wrong, and the fix."""
+    return _("is a placeholder of a sample"), _("put the real one in its place, or remove the line")
+
+
+def check_placeholders(document: Document, sections: dict[str, Any]) -> None:
+    """Note each secret that is a placeholder. A model's server elsewhere may take any key."""
+    for at in _placeholders(sections, ()):
+        if at not in document.faulty:
+            document.fault(at, *describe_placeholder())
+
+
+def _placeholders(value: Any, at: Location) -> Iterator[Location]:
+    if isinstance(value, dict):
+        free = at[:1] == ("models",) and value.get("base_url")
+        for name, inner in value.items():
+            if not (free and name == "api_key"):
+                yield from _placeholders(inner, (*at, name))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from _placeholders(inner, (*at, number))
+    elif at and isinstance(at[-1], str) and SECRET_NAME.search(at[-1]) and is_placeholder(value):
+        yield at
+
+
+_TRACES = N_("it sends every request and answer to a tracing service")
+_REDIRECTS = N_("it sends requests to another server, or adds to them")
+_LOGS = N_("it writes requests and answers to the log")
+SWITCHES: Mapping[str, str] = {
+    **{f"{maker}_{name}": _TRACES for maker in ("LANGSMITH", "LANGCHAIN") for name in ("TRACING", "TRACING_V2")},
+    **{f"{maker}_{name}": _TRACES for maker in ("LANGSMITH", "LANGCHAIN") for name in ("OTEL_ENABLED", "OTEL_ONLY")},
+    "LANGCHAIN_HANDLER": _TRACES,
+    "OPENAI_API_BASE": _REDIRECTS,
+    "OPENAI_PROXY": _REDIRECTS,
+    "OPENAI_CUSTOM_HEADERS": _REDIRECTS,
+    "ANTHROPIC_BASE_URL": _REDIRECTS,
+    "ANTHROPIC_API_URL": _REDIRECTS,
+    "ANTHROPIC_PROXY": _REDIRECTS,
+    "ANTHROPIC_CUSTOM_HEADERS": _REDIRECTS,
+    "OPENAI_LOG": _LOGS,
+    "ANTHROPIC_LOG": _LOGS,
+}
+"""Variable → what it does."""
+_OFF = ("", "0", "false", "no", "off")
+
+
+def check_network(document: Document, network: Any) -> None:
+    """Note a file of authorities that has none."""
+    file = network.get("ca_file") if isinstance(network, dict) else None
+    if not isinstance(file, str) or not file or ("network", "ca_file") in document.faulty:
+        return
+    try:
+        make_trust(str(document.folder / file))
+    except OSError as error:
+        wrong = _("cannot be used ({error})", error=type(error).__name__)
+        document.fault(("network", "ca_file"), wrong, _("name a PEM file of certificates"))
+
+
+def check_switches(document: Document, names: Any) -> None:
+    """Note names that are no such variable."""
+    for i, name in enumerate(names if isinstance(names, list) else ()):
+        if isinstance(name, str) and name not in SWITCHES:
+            document.fault(("library_switches", i), _("is not a variable that I know"), suggest(name, SWITCHES))
+
+
+def active_switches(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the switches that are on in an environment."""
+    return tuple(name for name in SWITCHES if environ.get(name, "").strip().lower() not in _OFF)
+
+
+def remove_switches(environ: MutableMapping[str, str], allowed: Sequence[str]) -> None:
+    """Remove every switch that is not allowed: some have an effect even when they say "false"."""
+    for name in SWITCHES.keys() - {*allowed}:
+        environ.pop(name, None)
+
 
 _NEEDED = {"searxng": "url", **dict.fromkeys(("tavily", "brave", "exa", "infoquest"), "api_key")}  # by provider
 

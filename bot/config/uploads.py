@@ -40,12 +40,12 @@ class UploadsConfig:
     )
     max_mb: int = setting(100, "largest file that is taken", ge=0)
 
-    def refusal(self, file: Attachment) -> str:
-        """Return why a file is not taken, "" if it is."""
+    def refusal(self, file: Attachment) -> str | None:
+        """Return why a file is not taken, None if it is."""
         found = kinds_of(file)
         ending = PurePosixPath(file.name.lower()).suffix
         if not self.kinds or ending in self.kinds or found <= {*self.kinds}:
-            return ""
+            return None
         refused = sorted(found - {*self.kinds})
         what = list_items(_(KINDS[kind][0]) if kind in KINDS else _("a file of another kind") for kind in refused)
         taken = list_items(_(KINDS[kind][0]) if kind in KINDS else kind for kind in self.kinds if kind != OTHER)

@@ -106,7 +106,9 @@ def console_settings(
         own = getattr(arguments, "new", False) or not (getattr(arguments, "old", False) or has_terminal)
         topic = console.own_topic() if own else ""
     folder = config.data_dir / "console"
-    return settings, console.ConsolePlace(folder, config.uploads.max_mb, topic, current_language())
+    return settings, console.ConsolePlace(
+        folder, config.uploads.max_mb, topic, current_language(), is_demo=not config.models
+    )
 
 
 class AskError(Exception):

@@ -15,6 +15,7 @@ from uuid import uuid4
 import aiohttp
 
 from agent.blocks import Step
+from bot.config.loader import read_service_key
 from catalogue import N_, _
 from channels import console
 from channels.base import OutgoingFile, parse_command_text
@@ -25,7 +26,8 @@ from fawn.client import Fawn, FawnError, Json, read_blocks
 
 NOT_REACHED = N_("I cannot reach {url}: {why}")
 CONNECTED = N_("Connected to {url}. Leaving does not stop anything there.")
-NO_KEY = N_("write the key of that service with --key: `fawn key add` makes one there")
+NO_KEY = N_("set FAWN_KEY to the key of that service, or FAWN_KEY_FILE to its file: `fawn key add` makes one there")
+BAD_KEY_FILE = N_("the file that FAWN_KEY_FILE names cannot be read: {reason}")
 STOP_SECONDS = 5.0  # in which a request is stopped after Ctrl-C
 LOST_ERRORS = (aiohttp.ClientError, OSError)
 
@@ -147,10 +149,14 @@ def _with_options(text: str, questions: Sequence[Json]) -> str:
 
 async def talk(arguments: argparse.Namespace, view: ConsoleView, thread: str, folder: Path) -> None:
     """Connect a view with a thread of the service at `--url`. Raises RemoteError."""
-    if not arguments.key:
+    try:
+        key = arguments.key or await asyncio.to_thread(read_service_key)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RemoteError(_(BAD_KEY_FILE, reason=f"{error}")) from None
+    if not key:
         raise RemoteError(_(NO_KEY))
     try:
-        async with Fawn(url=arguments.url, key=arguments.key) as fawn:
+        async with Fawn(url=arguments.url, key=key) as fawn:
             if view.is_interactive:
                 await view.write(_(CONNECTED, url=arguments.url), Look.HINT)
             await fawn.check()

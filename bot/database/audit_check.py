@@ -25,17 +25,17 @@ from bot.database.audit import (
 from bot.database.database import Execute
 
 PAGE_ROWS = 10_000
-_BEFORE_ALL = -(2**63)
+BEFORE_ALL = -(2**63)
 
 
 @dataclass(frozen=True, slots=True)
 class ChainReport:
-    """The result: how many rows are valid, the last of them, and the first fault ("": none)."""
+    """The result: how many rows are valid, the last of them, and the first fault."""
 
     rows: int
     seq: int
     hash: bytes
-    fault: str = ""
+    fault: str | None = None
     deleted: tuple[int, ...] = ()  # anchors whose rows retention has deleted, so that they cannot be compared
     unanchored: int = 0  # rows after the newest anchor
 
@@ -59,7 +59,7 @@ def read_only(database: Path, *, snapshot: bool) -> Iterator[Execute]:
         yield lambda sql, values: connection.execute(sql, values).fetchall()
 
 
-def read_rows(execute: Execute, after: int = _BEFORE_ALL) -> Iterator[AuditRow]:
+def read_rows(execute: Execute, after: int = BEFORE_ALL) -> Iterator[AuditRow]:
     """Yield every row that follows a number."""
     while page := read_page(execute, after, PAGE_ROWS):
         yield from page
@@ -71,7 +71,7 @@ def verify_chain(execute: Execute, anchors: Mapping[int, bytes], pruning: Prunin
     start, first = read_anchor(execute)
     seq, before, earlier = start, first, b""  # the last valid row, its hash, and that of the row before it
     rows, oldest = 0, 0
-    pruned = "" if start == 0 else f"rows up to {start} are missing, and no row says that retention deleted them"
+    pruned = None if start == 0 else f"rows up to {start} are missing, and no row says that retention deleted them"
     used: dict[str, int] = {}  # pseudonyms, with the first row that uses them
     forgotten: set[str] = set()
     for row in read_rows(execute):
@@ -109,10 +109,11 @@ def _is_about(event: dict[str, Any], start: int, first: bytes) -> bool:
     return (what.get("seq"), what.get("hash")) == (start, first.hex())
 
 
-def _check_pruned(event: dict[str, Any], oldest: int, pruning: PruningRules) -> str:
-    """Return why retention cannot have deleted what this row says; "" if it can. `oldest` is the time of the first row.
+def _check_pruned(event: dict[str, Any], oldest: int, pruning: PruningRules) -> str | None:
+    """Return why retention cannot have deleted what this row says; None if it can.
 
-    Retention keeps one row that is old enough to be deleted, so the first row tells that nothing newer is gone.
+    `oldest` is the time of the first row. Retention keeps one row that is old enough to be deleted, so the first row
+    tells that nothing newer is gone.
     """
     what, days = event["what"], event["what"].get("days")
     said = f"rows up to {what['seq']} are missing, and retention did not delete them"
@@ -124,11 +125,13 @@ def _check_pruned(event: dict[str, Any], oldest: int, pruning: PruningRules) -> 
     tomorrow = time.time_ns() // 1_000_000 + DAY_MS
     if not isinstance(days, int) or days < 1 or not (oldest + days * DAY_MS <= event["at"] <= tomorrow):
         return f"{said}: the first row that is kept is not {days} days older than the row that says so"
-    return ""
+    return None
 
 
-def _differs(seq: int, found: bytes, anchors: Mapping[int, bytes]) -> str:
-    return f"row {seq} differs from the anchor: the chain was written anew" if anchors.get(seq, found) != found else ""
+def _differs(seq: int, found: bytes, anchors: Mapping[int, bytes]) -> str | None:
+    if anchors.get(seq, found) == found:
+        return None
+    return f"row {seq} differs from the anchor: the chain was rewritten"
 
 
 def _describe_fault(row: AuditRow, seq: int, earlier: bytes) -> str:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from contextvars import copy_context
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -54,12 +53,7 @@ PAUSE_SECONDS = 0.01  # between two steps of upkeep
 STEP_SECONDS = 0.03  # that a transaction of a longer work may take, with its checkpoint
 FIRST_STEP_ROWS, MOST_STEP_ROWS = 10, 100
 OVERWRITE_ROUNDS = 3
-STANDING = ("people", "person_roles")  # what a person may do follows from these tables: each judgement reads them
-STANDING_READS = tuple(f"SELECT * FROM {table} WHERE channel=:channel" for table in STANDING)
-STANDING_WRITES = re.compile(rf"\b(?:INTO|UPDATE|FROM)\s+(?:{'|'.join(STANDING)})\b")
 NEW_FILE_PRAGMAS = (f"auto_vacuum={upkeep.INCREMENTAL}", "secure_delete=ON")  # the first: only of a file without tables
-
-
 STATEMENT_ERRORS = (
     sqlite3.IntegrityError,
     sqlite3.ProgrammingError,
@@ -426,7 +420,6 @@ class BatchConnection(sqlite3.Connection):
         self._next_batch = next_batch
         self._durable = True
         self._written: set[Mark] = set()  # by the present transaction
-        self._standing = StandingCache()
         self.row_factory = sqlite3.Row
         busy = f"busy_timeout={busy_timeout_seconds * 1000:.0f}"
         try:
@@ -483,7 +476,6 @@ class BatchConnection(sqlite3.Connection):
         return value, None
 
     def _begin(self) -> None:
-        self._standing.clear()  # another process may have changed it
         self.execute("BEGIN IMMEDIATE")
 
     def _execute(self, sql: str, values: Mapping[str, Any] = {}) -> Sequence[Any]:
@@ -492,48 +484,15 @@ class BatchConnection(sqlite3.Connection):
             return ()
         self._check_transaction()
         try:
-            return self._standing.execute(self._fetch, sql, values)
+            return self.execute(sql, values).fetchall()
         except sqlite3.OperationalError as error:
             raise StorageError(str(error)) from error
         except STATEMENT_ERRORS as error:
             raise StatementError(str(error)) from error
 
-    def _fetch(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
-        return self.execute(sql, values).fetchall()
-
     def _check_transaction(self) -> None:
         if not self.in_transaction:  # SQLite undid it at an error that `work` swallowed
             raise StorageError("the transaction was rolled back")
-
-
-class StandingCache:
-    """What a transaction has read about people's standing, which each judgement needs: read once, until it changes."""
-
-    def __init__(self) -> None:
-        self._rows: dict[tuple[Any, ...], Sequence[Any]] = {}  # statement and values → rows
-
-    def clear(self) -> None:
-        """Forget it: another transaction begins."""
-        self._rows.clear()
-
-    def execute(
-        self, run: Callable[[str, Mapping[str, Any]], Sequence[Any]], sql: str, values: Mapping[str, Any]
-    ) -> Sequence[Any]:
-        """Run a statement, or return what it has returned before."""
-        if sql.startswith(STANDING_READS):
-            key = (sql, *values.values())
-            if key not in self._rows:
-                self._rows[key] = tuple(run(sql, values))
-            return self._rows[key]
-        if _may_change_standing(sql):
-            self._rows.clear()
-        return run(sql, values)
-
-
-@lru_cache(maxsize=1024)
-def _may_change_standing(sql: str) -> bool:
-    """Return whether a statement may change what is known about people, in one of its own words or by undoing it."""
-    return sql.startswith("ROLLBACK") or (not sql.startswith("SELECT") and bool(STANDING_WRITES.search(sql)))
 
 
 @contextmanager
@@ -545,11 +504,11 @@ def savepoint(execute: Execute, name: str, engine: str = "") -> Iterator[None]:
     execute(f"{engine}SAVEPOINT {name}", {})
     try:
         yield
-        execute(f"{engine}RELEASE {name}", {})  # PostgreSQL does here what returned nothing and so had time
     except BaseException:
         execute(f"{engine}ROLLBACK TO {name}", {})
         execute(f"{engine}RELEASE {name}", {})
         raise
+    execute(f"{engine}RELEASE {name}", {})
 
 
 engine_savepoint = partial(savepoint, engine=EXTRA)

@@ -54,7 +54,6 @@ LOCK_AUDIT = lock_until_commit(AdvisoryLock.AUDIT)
 # Asks a connection to append the `event` among its values to the audit at the end of the transaction. One that does not
 # (SQLite, commands) returns no row.
 APPEND_LATER = f"{EXTRA}SELECT 1 WHERE false"
-READ_AHEAD = f"{EXTRA}SELECT 2 WHERE false"  # asks it to read what the `part` among its values is about to ask for
 
 POSTGRESQL: Mapping[str, str] = {
     ROW_ID: "ctid",

@@ -3,8 +3,8 @@
 Alembic's changes of an SQLite schema are not one transaction. So a migration changes a copy, which replaces the
 database when it is done: a process that is killed meanwhile leaves the old one, and the next start begins again.
 
-The migrations are the only source of the schema. `make schema` writes `schema.sql` from them, for readers and for new
-databases: SQLAlchemy and Alembic (half a second) are imported only to upgrade an older database.
+New databases get `schema.sql`, which has what the migrations from 0128 on have made of them (`make schema`). Data of
+earlier checkouts is copied into it. SQLAlchemy and Alembic (half a second) are imported only to run a migration.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bot.database import upkeep
+from bot.database.early_data import (
+    CHECKPOINTS_FILE,
+    CHECKPOINTS_REVISION,
+    CHECKPOINTS_VERSION,
+    EARLIEST,
+    copy_checkpoints,
+    copy_rows,
+    is_early,
+)
 from catalogue import N_, LocalizedError
-from sandbox.disk.removal import remove_tree
+from sandbox.disk.folders import remove_tree
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 log = logging.getLogger(__name__)
 
-CHECKPOINTS_FILE = "checkpoints.db"  # where earlier versions kept the states of conversations
-CHECKPOINTS_VERSION, CHECKPOINTS_REVISION = 1, "0036"  # the last ones of that file, and of the schema beside it
-CHECKPOINT_TABLES = {
-    "checkpoints": "thread, ns, id, kind, state, meta_kind, meta",
-    "checkpoint_writes": "thread, ns, id, task, idx, path, channel, kind, value",
-}
 RESTORING = "restoring"  # the folder of a restore that has not ended
 COPYING = "copying"  # that of a copy of PostgreSQL into a file
 SCHEMA_FILE = Path(__file__).parent / "schema.sql"
@@ -90,50 +93,27 @@ def prepare_databases(data_dir: Path) -> Path | None:
         _check_checkpoints(data_dir / CHECKPOINTS_FILE)
         backup = migrate_database(data_dir / "fawn.db")
         adopt_checkpoints(data_dir)
-        _convert_database(data_dir / "fawn.db")
     except (sqlite3.Error, OSError) as error:
         raise DatabaseFault.from_error(error) from error
     return backup
 
 
 def adopt_checkpoints(data_dir: Path) -> None:
-    """Take over the states of conversations from the file that earlier versions kept them in, and keep it as a backup.
+    """Take over the states of conversations from the file that early versions kept them in, which becomes a backup.
 
-    One transaction copies them. A process that is killed before the file has another name leaves it to the next start,
-    which copies what is missing: no turn has run in between.
+    A process that is killed before the file has another name leaves it to the next start, which copies what is missing:
+    no turn has run in between.
     """
     old = data_dir / CHECKPOINTS_FILE
     if not old.exists():
         return
     _merge_log(old)
-    with closing(sqlite3.connect(data_dir / "fawn.db", isolation_level=None)) as connection:
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("ATTACH :file AS old", {"file": str(old)})
-        found = {str(name) for (name,) in connection.execute("SELECT name FROM old.sqlite_schema")}
-        connection.execute("BEGIN IMMEDIATE")
-        for table, columns in CHECKPOINT_TABLES.items():
-            if table in found:
-                rows = f"SELECT {columns} FROM old.{table} WHERE true"
-                connection.execute(f"INSERT INTO main.{table}({columns}) {rows} ON CONFLICT DO NOTHING")
-        connection.execute("COMMIT")
+    copy_checkpoints(old, data_dir / "fawn.db")
     folder = data_dir / "backups"
     folder.mkdir(exist_ok=True)
     os.replace(old, folder / f"{old.stem}-{CHECKPOINTS_REVISION}-{time.strftime(BACKUP_TIME, time.gmtime())}.db")
     for each in (folder, data_dir):  # before a turn runs: old states must not come back beside newer ones
         sync_path(each)
-
-
-def _convert_database(path: Path) -> None:
-    """Convert the database of an earlier version, once. If the disk is too full, the next start tries again."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        begun, size = time.monotonic(), path.stat().st_size
-        try:
-            if upkeep.convert_database(connection) and size:
-                log.info("store.converted file=%s bytes=%d seconds=%.1f", path.name, size, time.monotonic() - begun)
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY):
-                raise
-            log.warning("store.not_converted file=%s bytes=%d reason=%s", path.name, size, error)
 
 
 def check_revisions(data_dir: Path) -> None:
@@ -210,13 +190,13 @@ def _revisions(versions: Path) -> set[str]:
 
 def _check_revision(current: str, versions: Path) -> None:
     known = _revisions(versions)
-    if current and current < min(known):
+    if current and current < EARLIEST:
         text = N_(
             "The database in data_dir is from an early version, which this Fawn can no longer upgrade ({version}, the"
             " earliest it knows is {known}). Nothing was changed: point data_dir at an empty folder"
         )
-        raise DatabaseFault(text, version=current, known=min(known))
-    if current and current not in known:
+        raise DatabaseFault(text, version=current, known=EARLIEST)
+    if current and current not in known and not is_early(current):
         raise NewerSchema("fawn.db", current, head_revision(versions))
 
 
@@ -239,7 +219,13 @@ def migrate_database(path: Path, versions: Path = VERSIONS_DIR) -> Path | None:
     copy = draft / path.name
     _copy_database(path, copy)
     backup = _make_backup(copy, current)
-    upgrade_schema(copy, versions)
+    if is_early(current):
+        early, copy = copy, draft / "new.db"
+        create_schema(copy)
+        copy_rows(early, copy)
+        early.unlink()
+    else:
+        upgrade_schema(copy, versions)
     for each in (copy, path):  # SQLite would apply a log of the old one to the new one
         _merge_log(each)
     os.replace(copy, path)

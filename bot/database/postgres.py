@@ -30,14 +30,12 @@ from bot.database.database import (
     Execute,
     Mark,
     Outcome,
-    StandingCache,
     StepWork,
     StorageError,
     Work,
 )
-from bot.database.dialect import APPEND_LATER, READ_AHEAD
+from bot.database.dialect import APPEND_LATER
 from bot.database.migrate import DatabaseFault
-from bot.database.postgres_lease import PostgresLease
 from bot.database.postgres_schema import MARK, prepare_schema
 from bot.database.postgres_session import (
     COPY_LOCK,
@@ -47,6 +45,7 @@ from bot.database.postgres_session import (
     PROCESS_LOCK,
     SCHEMA_LOCK,
     NamedRow,
+    PostgresLease,
     Target,
     check_direct,
     connect,
@@ -54,7 +53,6 @@ from bot.database.postgres_session import (
 )
 from bot.database.postgres_statements import OUTDATED, Statements
 from bot.database.postgres_wake_ups import WakeUps
-from bot.database.read_ahead import ReadAhead
 from bot.database.replicas import LEASE_SECONDS, LEFT, SURE_SECONDS
 from bot.database.wake_ups import Written
 
@@ -74,7 +72,6 @@ SNAPSHOT_SECONDS = 10.0  # to wait for the end of other transactions before dele
 OLDER_SNAPSHOTS = """SELECT 1 FROM pg_stat_activity WHERE datname=current_database()
     AND pid<>pg_backend_pid() AND age(backend_xmin)>age(CAST(%s AS xid))"""
 TAKEN = ({"taken": 1},)  # the answer to APPEND_LATER
-ALIVE = (TransactionStatus.INTRANS, TransactionStatus.IDLE)  # the second: its beginning was not sent yet
 TRANSACTION = "SELECT CAST(pg_current_xact_id_if_assigned() AS text)"  # its number; NULL where it wrote nothing
 TRANSACTION_AND_LEASE = f"{TRANSACTION}, {LEFT}"
 CONFLICTS = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
@@ -308,8 +305,6 @@ class PostgresConnection:
         self._leased = leased  # the process whose lease each commit needs; "" where none does
         self._connection, self._keeper = sessions
         self._statements = Statements(self._connection, keeps=self._keeper is None)
-        self._standing = StandingCache()
-        self._ahead = ReadAhead(self._statements.read_all)
         self._later = LaterRows(self._append)
         self._written: set[Mark] = set()  # by the present transaction
         self._begin = f"BEGIN; SET LOCAL lock_timeout={lock_seconds * 1000:.0f}"
@@ -350,8 +345,6 @@ class PostgresConnection:
         """Run the batch. False: it is to be tried again."""
         try:
             self._written.clear()
-            self._standing.clear()
-            self._ahead.clear()
             self._later.clear()
             self._statements.control(
                 self._begin if batch.durable else f"{self._begin}; SET LOCAL synchronous_commit=off"
@@ -364,7 +357,6 @@ class PostgresConnection:
             raise
         except BaseException as error:  # lost, locked, full: every caller gets an answer
             batch.fail(error)
-            self._statements.forget_waiting()
             if self._connection.closed:
                 raise DatabaseAway(str(error).strip()) from error
             self._connection.rollback()
@@ -415,18 +407,15 @@ class PostgresConnection:
         if not alone:
             self._statements.control("SAVEPOINT work")
         before = frozenset(self._written)
-        self._ahead.clear()
         self._later.begin_part(UNIT)
         try:
             value = work(self._execute)
-            self._statements.end_part()
-            if self._connection.pgconn.transaction_status not in ALIVE:
+            if self._connection.pgconn.transaction_status != TransactionStatus.INTRANS:
                 raise StorageError("the transaction was rolled back")
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001 — a caller's own error is handed back to that caller
             self._written &= before
-            self._standing.clear()
             self._later.undo_part(UNIT)
             self._statements.control(f"ROLLBACK; {self._begin}" if alone else "ROLLBACK TO work; RELEASE work")
             return None, error
@@ -441,15 +430,8 @@ class PostgresConnection:
         if sql == APPEND_LATER:
             self._later.add(values["event"])
             return TAKEN
-        if sql == READ_AHEAD:
-            if self._keeper is None:  # a pooler takes one statement at a time
-                self._ahead.fetch(values["part"])
-            return ()
         self._later.notice(sql)
-        return self._standing.execute(self._read_or_run, sql, values)
-
-    def _read_or_run(self, sql: str, values: Mapping[str, Any]) -> Sequence[Any]:
-        return self._ahead.execute(self._statements.execute, sql, values)
+        return self._statements.execute(sql, values)
 
     def _take_notice(self, notice: psycopg.errors.Diagnostic) -> None:
         text = notice.message_primary or ""

@@ -20,8 +20,8 @@ import psycopg
 
 from bot.database.audit_check import read_only
 from bot.database.database import Execute, StatementError, StorageError
+from bot.database.early_data import CHECKPOINTS_FILE, is_early
 from bot.database.migrate import (
-    CHECKPOINTS_FILE,
     SCHEMA_FILE,
     DatabaseFault,
     NewerSchema,
@@ -195,7 +195,7 @@ def check_file(file: Path) -> None:
 
 
 def _check_revision(revision: str, where: str) -> None:
-    if revision in revision_chain()[:-1]:
+    if is_early(revision) or revision in revision_chain()[:-1]:
         raise OlderSchema(where, revision)
     if revision != head_revision():
         raise NewerSchema(where, revision, head_revision())

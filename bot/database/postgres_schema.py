@@ -1,7 +1,7 @@
 """Make the tables of a PostgreSQL database from `schema.sql`: types, collation, the full-text index and the triggers.
 
-PostgreSQL begins with this schema: no earlier migration runs there, and later ones are written for both engines. Texts
-are compared by their bytes, as SQLite does it: keys are read in ranges. Numbers have 64 bits.
+Migrations are written for both engines. Texts are compared by their bytes, as SQLite does it: keys are read in ranges.
+Numbers have 64 bits.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import psycopg
 
 from bot.database.database import Execute
 from bot.database.dialect import spell_for_postgresql
+from bot.database.early_data import is_early
 from bot.database.migrate import (
     SCHEMA_FILE,
     VERSIONS_DIR,
@@ -111,8 +112,8 @@ def prepare_schema(
 ) -> None:
     """Make the tables where there are none, or upgrade those of an earlier version; and make the triggers.
 
-    Raises UnfitDatabase, NewerSchema and OlderServices, and `no_tables` where there are none. The caller owns the
-    database, maybe with others.
+    Raises UnfitDatabase, EarlyTables, NewerSchema and OlderServices, and `no_tables` where there are none. The caller
+    owns the database, maybe with others.
     """
     execute = partial(execute_on, connection)
     check_writable(execute)
@@ -122,6 +123,8 @@ def prepare_schema(
             raise no_tables
         connection.execute(render_schema())
         _note_usable(connection, versions)
+    elif is_early(current):
+        raise EarlyTables(current)
     elif current not in (chain := revision_chain(versions)):
         if chain[-1] not in _read_usable(execute):
             raise NewerSchema("PostgreSQL", current, chain[-1])
@@ -134,6 +137,18 @@ def prepare_schema(
         log.info("store.migrated revision=%s", chain[-1])
     for statement in render_triggers():
         connection.execute(statement)
+
+
+class EarlyTables(DatabaseFault):
+    """A checkout from before 0.1 made the tables."""
+
+    def __init__(self, revision: str) -> None:
+        text = N_(
+            "a checkout from before 0.1 made these tables ({revision}). Nothing was changed. Run `fawn migrate --to"
+            " sqlite` with that checkout, start this version once without `database`, then run"
+            " `fawn migrate --to postgresql` into an empty database"
+        )
+        super().__init__(text, revision=revision)
 
 
 class OlderServices(DatabaseFault):

@@ -3,15 +3,11 @@
 A unit has dozens of small statements. psycopg's cursors make objects for each of them, for its values and its columns,
 and the server parses and plans it again: together that takes several times what the statement itself does. Behind a
 pooler nothing is prepared. The functions of libpq, the loaders and the errors are psycopg's (decision 181).
-
-A statement that returns nothing waits for the next one that does, or for the end of its part of the transaction, and
-goes to the server in one message with it (libpq's pipeline mode, decision 192). Its error is raised there.
 """
 
 from __future__ import annotations
 
 import re
-import select
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
@@ -22,19 +18,17 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 
 from bot.database.database import StatementError, StorageError
-from bot.database.dialect import EXTRA, LOCK_AUDIT, spell_for_postgresql
+from bot.database.dialect import spell_for_postgresql
 from bot.database.postgres_session import PARAMETER, NamedRow, own_error, without_nul
 
 MAX_PREPARED = 400  # statements that the session keeps, with the plan of each
 PREPARED_FROM = 3  # times that a statement has come; many have as many parameters as there are values, and come once
 MAX_COUNTED = 2_000  # statements whose times are counted
 OUTDATED = "RevalidateCachedQuery"  # where the server finds that another process has changed the columns of a table
-PARTS = ("SAVEPOINT ", "RELEASE ")
-_RETURNS_NOTHING = re.compile(r"(?:INSERT|UPDATE|DELETE)\b(?!.*\bRETURNING\b)", re.DOTALL)
 
 
 class Oid(IntEnum):
@@ -86,11 +80,10 @@ def encode(value: object) -> Encoded:
 
 
 class Spelled(NamedTuple):
-    """A statement as the server reads it, and the names of its values in order. `waits`: it returns nothing."""
+    """A statement as the server reads it, and the names of its values in order."""
 
     text: bytes
     names: tuple[str, ...]
-    waits: bool
 
 
 @lru_cache(maxsize=2048)
@@ -106,20 +99,11 @@ def number_parameters(sql: str) -> Spelled:
         return f"${names.index(found[1]) + 1}"
 
     text = PARAMETER.sub(number, spell_for_postgresql(sql))
-    return Spelled(text.encode(), tuple(names), sql.startswith(EXTRA) or bool(_RETURNS_NOTHING.match(text)))
-
-
-class Sent(NamedTuple):
-    """A statement with its values. `name`: as which it is prepared."""
-
-    text: bytes
-    types: tuple[Oid, ...] = ()
-    data: Sequence[Any] = ()
-    name: bytes = b""
+    return Spelled(text.encode(), tuple(names))
 
 
 class Statements:
-    """The statements of one session. `keeps`: they may be prepared and joined, which not all poolers allow."""
+    """The statements of one session. `keeps`: they may be prepared, which not all poolers allow."""
 
     def __init__(self, connection: psycopg.Connection[NamedRow], *, keeps: bool) -> None:
         self._libpq = connection.pgconn
@@ -130,165 +114,33 @@ class Statements:
         self._names: dict[bytes, Mapping[str, int]] = {}  # of a prepared statement, of its columns
         self._count = 0
         self._outdated = False  # what is prepared there
-        self._waiting: list[Sent] = []  # in their order, for the next one that returns something
-        self._may_fail = False  # one of them
-        self._is_audit_locked = False
 
     def control(self, statements: str) -> None:
-        """Run statements that control the transaction. Raises psycopg.Error, also that of what waits.
+        """Run statements that control the transaction. Raises psycopg.Error."""
+        if self._outdated and self._libpq.transaction_status == TransactionStatus.IDLE:
+            self._check(self._libpq.exec_(b"DEALLOCATE ALL"))
+            self._outdated = False
+        self._check(self._libpq.exec_(statements.encode()))
 
-        Those that begin it, and those that begin or end a part of it, wait for the next statement.
-        """
-        waits = statements.startswith(PARTS)
-        if not waits:
-            self._is_audit_locked = False
-            if self._outdated and self._libpq.transaction_status == TransactionStatus.IDLE:
-                self._check(self._libpq.exec_(b"DEALLOCATE ALL"))
-                self._outdated = False
-        if not (waits or statements.startswith("BEGIN")):
-            if statements.startswith("ROLLBACK"):
-                self._send_in_vain()
-            self.send()
-            self._check(self._libpq.exec_(statements.encode()))
-            return
-        for each in statements.split("; "):
-            text = each.encode()
-            self._waiting.append(Sent(text, name=self._prepare(text, ())))
-        if self._may_fail or not (waits or self._keeps):
-            self.send()
-
-    def end_part(self) -> None:
-        """Send what waits and can fail: an error belongs to this part of the transaction. Raises as `execute`."""
-        if self._may_fail:
-            try:
-                self.send()
-            except psycopg.Error as error:
-                raise self._own(error) from error
-
-    def forget_waiting(self) -> None:
-        """Forget what was to be sent: the transaction ends without it."""
-        self._waiting.clear()
-        self._may_fail = False
-
-    def send(self) -> None:
-        """Send what waits. Raises psycopg.Error."""
-        if self._waiting:
-            self._send_all()
-
-    def _send_in_vain(self) -> None:
-        """Send what waits, of which nothing stays. Raises psycopg.Error where the connection is lost by it."""
+    def execute(self, sql: str, values: Mapping[str, Any] = {}) -> Sequence[NamedRow]:
+        """Run a statement as `Execute` promises. Raises StatementError; StorageError ends the transaction."""
         try:
-            self.send()
-        except psycopg.Error:
-            if self._libpq.status == ConnStatus.BAD:  # the cause, which a further statement would not name
-                raise
-
-    def _send_all(self) -> Sequence[PGresult]:
-        """Send what waits in one message; return the results. Raises psycopg.Error for the first fault."""
-        waiting = self._waiting.copy()
-        self.forget_waiting()
-        if not self._keeps and len(waiting) > 1:  # all but the last control the transaction
-            self._check(self._libpq.exec_(b"; ".join(each.text for each in waiting[:-1])))
-            waiting = waiting[-1:]
-        if len(waiting) == 1:
-            return [self._check(self._send_alone(waiting[0]))]
-        try:
-            results = self._send_joined(waiting)
-        except psycopg.Error:
-            self._libpq.finish()  # in the middle of a message, it takes nothing else
-            raise
-        return [*map(self._check, results)]
-
-    def _send_joined(self, waiting: Sequence[Sent]) -> Sequence[PGresult]:
-        self._libpq.enter_pipeline_mode()
-        for each in waiting:
-            if each.name:
-                self._libpq.send_query_prepared(each.name, each.data)
-            else:
-                self._libpq.send_query_params(each.text, each.data, each.types)
-        self._libpq.pipeline_sync()
-        return self._read_pipeline()
-
-    def _send_alone(self, each: Sent) -> PGresult:
-        if each.name:
-            return self._libpq.exec_prepared(each.name, each.data)
-        return self._libpq.exec_params(each.text, each.data, each.types)
-
-    def _read_pipeline(self) -> Sequence[PGresult]:
-        """Return the results of what was sent. Raises psycopg.Error where the connection is lost."""
-        while self._libpq.flush():
-            self._wait(select.POLLIN | select.POLLOUT)
-        results: list[PGresult] = []
-        while True:
-            while self._libpq.is_busy():
-                self._wait(select.POLLIN)
-            result = self._libpq.get_result()
-            if result is None:  # the end of those of one statement
-                if self._libpq.status == ConnStatus.BAD:
-                    for each in results:
-                        self._check(each)  # the server's own reason
-                    raise psycopg.OperationalError(self._libpq.get_error_message())
-            elif result.status == ExecStatus.PIPELINE_SYNC:
-                self._libpq.exit_pipeline_mode()
-                return results
-            else:
-                results.append(result)
-
-    def _wait(self, events: int) -> None:
-        """Wait for the server, without Python's lock, which `get_result` would hold meanwhile."""
-        poll = select.poll()
-        poll.register(self._libpq.socket, events)
-        if any(happened & ~select.POLLOUT for _socket, happened in poll.poll()):
-            self._libpq.consume_input()
+            text, names = number_parameters(sql)
+            encoded = [encode(values[name]) for name in names]
+            types = tuple(kind for kind, _data in encoded)
+            data: list[Any] = [value for _kind, value in encoded]
+            if name := self._prepare(text, types):
+                return self._read(self._check(self._libpq.exec_prepared(name, data)), name)
+            return self._read(self._check(self._libpq.exec_params(text, data, types)), b"")
+        except KeyError as error:
+            raise StatementError(f"the value of {error} is missing") from error
+        except psycopg.Error as error:
+            raise self._own(error) from error
 
     def _forget(self) -> None:
         for known in (self._prepared, self._times, self._names):
             known.clear()
         self._outdated = True
-
-    def execute(self, sql: str, values: Mapping[str, Any] = {}) -> Sequence[NamedRow]:
-        """Run a statement as `Execute` promises. Raises StatementError; StorageError ends the transaction."""
-        try:
-            if sql == LOCK_AUDIT:
-                if self._is_audit_locked:
-                    return ()
-                self._is_audit_locked = True
-            text, names, waits = number_parameters(sql)
-            if text.startswith((b"SAVEPOINT", b"RELEASE", b"ROLLBACK")):
-                self.control(text.decode())
-                return ()
-            sent = self._append(text, names, values)
-            if waits and self._keeps:
-                self._may_fail = True
-                return ()
-            return self._read(self._send_all()[-1], sent.name)
-        except KeyError as error:
-            raise StatementError(f"the value of {error} is missing") from error
-        except psycopg.Error as error:
-            raise self._own(error) from error
-
-    def read_all(self, reads: Sequence[tuple[str, Mapping[str, Any]]]) -> Sequence[Sequence[NamedRow]]:
-        """Send what waits and these statements, which only read, in one message; return their rows.
-
-        Raises as `execute`.
-        """
-        try:
-            spelled = [(number_parameters(sql), values) for sql, values in reads]
-            sent = [self._append(text, names, values) for (text, names, _waits), values in spelled]
-            results = self._send_all()[-len(sent) :] if sent else ()
-            return [self._read(result, each.name) for result, each in zip(results, sent, strict=True)]
-        except KeyError as error:
-            raise StatementError(f"the value of {error} is missing") from error
-        except psycopg.Error as error:
-            raise self._own(error) from error
-
-    def _append(self, text: bytes, names: Sequence[str], values: Mapping[str, Any]) -> Sent:
-        """Have a statement wait."""
-        encoded = [encode(values[name]) for name in names]
-        types = tuple(kind for kind, _data in encoded)
-        sent = Sent(text, types, [data for _kind, data in encoded], self._prepare(text, types))
-        self._waiting.append(sent)
-        return sent
 
     def _own(self, error: psycopg.Error) -> StatementError | StorageError:
         """Return an error as `Execute` raises it."""
@@ -324,8 +176,8 @@ class Statements:
         self._times[key] = times
         return False
 
-    def _read(self, result: PGresult | None, name: bytes) -> Sequence[NamedRow]:
-        if not result or result.status != ExecStatus.TUPLES_OK:
+    def _read(self, result: PGresult, name: bytes) -> Sequence[NamedRow]:
+        if result.status != ExecStatus.TUPLES_OK:
             return ()
         if not (columns := self._names.get(name)):
             columns = {(result.fname(number) or b"").decode(): number for number in range(result.nfields)}

@@ -1,4 +1,4 @@
--- The tables of new databases. `make schema` writes the statements from migrations/versions; edit only the comments.
+-- The tables of new databases. `make schema` adds what migrations/versions change; edit only the comments.
 -- Times are unix seconds, addresses `str(Thread)`, payloads JSON. A message passes through `inbox` (each event once) →
 -- `conversations` (one claim at a time) → `runs` (turns and their attempts) → `outbox` (rows to deliver) → `posts`
 -- (platform messages and their ids). Finished rows stay for `keep_days`. Every statement of the running service finds its
@@ -85,6 +85,7 @@ CREATE TABLE runs (
     people TEXT DEFAULT '' NOT NULL,
     parts TEXT DEFAULT '' NOT NULL,
     deaths_alone INTEGER DEFAULT '0' NOT NULL,
+    mode TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (id)
 );
 CREATE INDEX runs_conversation ON runs (conversation, id);
@@ -255,6 +256,7 @@ CREATE TABLE people (
 CREATE INDEX people_code ON people (code);
 CREATE INDEX people_operators ON people (channel) WHERE operator=1;
 CREATE INDEX people_waiting ON people (until) WHERE code<>'';
+CREATE INDEX people_with_push ON people (channel) WHERE push_url<>'';
 
 -- Watermarks: the time of the latest event of each chat (topic "") and of each of its threads. A catch-up starts there.
 CREATE TABLE heard (
@@ -265,6 +267,7 @@ CREATE TABLE heard (
     time FLOAT NOT NULL,
     PRIMARY KEY (channel, workspace, chat, topic)
 );
+CREATE INDEX heard_topics ON heard (time) WHERE topic<>'';
 
 -- Catch-ups that are not finished. Events before `since` are complete, whatever the watermarks in `heard` say.
 CREATE TABLE gaps (
@@ -293,6 +296,7 @@ CREATE TABLE transcript (
     asks TEXT DEFAULT '' NOT NULL,
     parent TEXT DEFAULT '' NOT NULL,
     step_title TEXT DEFAULT '' NOT NULL,
+    output TEXT DEFAULT '' NOT NULL,
     UNIQUE (conversation, item)
 );
 CREATE INDEX transcript_asks ON transcript (conversation) WHERE asks<>'';
@@ -338,6 +342,8 @@ CREATE INDEX permission_grants_people ON permission_grants (channel, person) WHE
 CREATE TABLE agent_defaults (
     reader TEXT NOT NULL,
     agent TEXT NOT NULL,
+    model TEXT DEFAULT '' NOT NULL,
+    effort TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (reader)
 );
 
@@ -610,11 +616,9 @@ CREATE TABLE outcomes (
     calls INTEGER DEFAULT '0' NOT NULL,
     failed INTEGER DEFAULT '0' NOT NULL,
     cost INTEGER DEFAULT '0' NOT NULL,
-    unpriced INTEGER DEFAULT '0' NOT NULL,
     up INTEGER DEFAULT '0' NOT NULL,
     down INTEGER DEFAULT '0' NOT NULL,
     seconds FLOAT DEFAULT '0' NOT NULL,
-    squares FLOAT DEFAULT '0' NOT NULL,
     PRIMARY KEY (day, used, name, role)
 );
 
@@ -673,6 +677,7 @@ CREATE TABLE overheard (
     message TEXT NOT NULL,
     text TEXT NOT NULL,
     at FLOAT NOT NULL,
+    member INTEGER DEFAULT '0' NOT NULL,
     PRIMARY KEY (id),
     UNIQUE ("key")
 );
@@ -802,12 +807,6 @@ CREATE INDEX hand_overs_deputy ON hand_overs (channel, deputy);
 CREATE INDEX hand_overs_giver ON hand_overs (channel, giver);
 CREATE INDEX hand_overs_until ON hand_overs (until);
 
-CREATE TABLE audit_pushes (
-    target TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    PRIMARY KEY (target)
-);
-
 CREATE TABLE account_links (
     channel TEXT NOT NULL,
     person TEXT NOT NULL,
@@ -853,6 +852,7 @@ CREATE TABLE run_steps (
     state TEXT NOT NULL,
     at FLOAT NOT NULL,
     seconds FLOAT,
+    output TEXT DEFAULT '' NOT NULL,
     PRIMARY KEY (conversation, item)
 );
 
@@ -928,5 +928,5 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO alembic_version VALUES ('0127');
+INSERT INTO alembic_version VALUES ('0133');
 COMMIT;

@@ -29,20 +29,8 @@ _LOCK_BYTE = 1 << 30  # its page has no content
 _ENTRY_BYTES = 5  # of the pointer map
 
 
-class NotConverted(Exception):
-    """The database has no pointer map: it was made by an earlier version, and the conversion at start failed."""
-
-
-def convert_database(connection: sqlite3.Connection) -> bool:
-    """Let pages be given back one by one; return whether that rewrote the database, which happens once."""
-    [(mode,)] = connection.execute("PRAGMA auto_vacuum")
-    if mode == INCREMENTAL:
-        return False
-    for pragma in ("secure_delete=ON", f"auto_vacuum={INCREMENTAL}"):
-        connection.execute(f"PRAGMA {pragma}").fetchall()
-    connection.execute("VACUUM")
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return True
+class NotMapped(Exception):
+    """The database has no pointer map, so its pages cannot be found: `create_schema` did not make it."""
 
 
 def overwrite_deletions(connection: sqlite3.Connection) -> None:
@@ -86,11 +74,11 @@ class Layout:
 
     @classmethod
     def read(cls, fd: int) -> Layout:
-        """Raises NotConverted."""
+        """Raises NotMapped."""
         header = os.pread(fd, 100, 0)
         size = int.from_bytes(header[16:18], "big")
         if not int.from_bytes(header[52:56], "big"):
-            raise NotConverted("the database was not converted at start")
+            raise NotMapped("the database has no pointer map (PRAGMA auto_vacuum)")
         page = 65536 if size == 1 else size
         return cls(page, page - header[20], os.fstat(fd).st_size // page)
 
@@ -126,7 +114,7 @@ class GapScrubber:
     def scrub(self, connection: sqlite3.Connection, group: int) -> tuple[int | None, int] | None:
         """Overwrite the gaps of some groups of pages; return the next group, None after the last one, and how many.
 
-        None: another process uses the log, so that nothing was done. Raises NotConverted.
+        None: another process uses the log, so that nothing was done. Raises NotMapped.
         """
         if not empty_log(connection):
             return None
@@ -177,11 +165,11 @@ def overwrite_copy(path: Path, connection: sqlite3.Connection) -> None:
         scrubber.close()
 
 
-def find_damage(path: Path) -> str:
-    """Return what is wrong with the pages of the database at `path`, "" for a whole one. It reads all of them."""
+def find_damage(path: Path) -> str | None:
+    """Return what is wrong with the pages of the database at `path`, None for a whole one. It reads all of them."""
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             [(said,), *_] = connection.execute("PRAGMA quick_check(1)")
     except sqlite3.Error as error:
         return str(error)
-    return "" if said == "ok" else str(said)
+    return None if said == "ok" else str(said)

@@ -16,13 +16,11 @@ from aiohttp import web
 from bot.config.loader import ConfigError, load_config
 from bot.config.schema import Config
 from bot.drill.isolation import end_with_parent, isolate
-from bot.drill.model_server import DrillModel
-from bot.drill.order import DrillOrder
 from bot.drill.phases import Drill
 from bot.drill.report import DrillReport
-from bot.drill.scratch import leave_out, write_scratch
-from bot.drill.service_process import DrillService, NotStarted
-from bot.drill.telegram_server import DrillTelegram
+from bot.drill.servers import DrillModel, DrillTelegram
+from bot.drill.service import DrillService, NotStarted, leave_out, write_scratch
+from bot.drill.times import DrillOrder
 
 DISK_MB = 192
 OPTIONAL = ("permissions", "team")  # a service that does not start may do so without them

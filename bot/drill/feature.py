@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bot.base.jobs import JobKind
+from bot.base.background import JobKind
 from bot.commands.feature import Feature, Parts, Service
-from bot.drill.order import DrillOrder
-from bot.drill.times import DRILL_JOB, LOOK_JOB, LOOK_SECONDS, DrillJobs
+from bot.drill.times import DRILL_JOB, LOOK_JOB, LOOK_SECONDS, DrillJobs, DrillOrder
 
 
 def _start(service: Service) -> Parts:

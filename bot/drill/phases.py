@@ -10,16 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bot.drill.model_server import HELD, DrillModel, answer_to
 from bot.drill.report import FaultRow, row_of
-from bot.drill.scratch import people
-from bot.drill.service_process import DrillService, NotStarted
-from bot.drill.telegram_server import BOT, DrillTelegram
+from bot.drill.servers import BOT, HELD, DrillModel, DrillTelegram, answer_to
+from bot.drill.service import DrillService, NotStarted, people
 from catalogue import _
 from channels.shared.texts import REPEAT_MARK
 from channels.telegram.events import NAME
 from sandbox.disk.file_threads import run_file_work
-from sandbox.disk.removal import remove_tree
+from sandbox.disk.folders import remove_tree
 
 LIFE_SECONDS = 1.2  # of a service between a message and its death, at most
 UNBORN = 0.25  # so many are killed before they are ready

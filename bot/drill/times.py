@@ -1,27 +1,95 @@
-"""Begin drills at set times, record how they went, and post it."""
+"""Begin drills at set times, record how they went, and post it.
+
+Define what the process of a drill is told.
+
+Run a drill in a process of its own, in a folder that goes with it.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
+import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
+from subprocess import DEVNULL, PIPE
 
 from agent.messages import Author
-from bot.base.jobs import Effect
+from bot.base.background import Effect
 from bot.base.times import local_time
-from bot.config.drill import Often
-from bot.config.hooks import parse_target
+from bot.config.addresses import parse_chat
+from bot.config.operations import Often
+from bot.config.schema import Config
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Execute
-from bot.drill.order import DrillOrder
 from bot.drill.report import DrillReport, render_lines
-from bot.drill.running import PATIENT, DrillFailed, run_drill
 from bot.rights.current import Current
 from bot.storage import languages, outbox
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from catalogue import _
+from sandbox.disk.file_threads import run_file_work
+from sandbox.processes import start_process
+
+PROGRAM = (sys.executable, "-m", "bot.drill.child")
+KILLS = 20
+ANSWER_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class DrillOrder:
+    """A drill: on what `config` is read from ("": the usual file), in the empty `folder`, with `program` as Fawn."""
+
+    folder: str = ""
+    config: str = ""
+    kills: int = KILLS
+    answer_seconds: float = ANSWER_SECONDS  # after which a message counts as lost
+    program: tuple[str, ...] = PROGRAM
+
+
+PATIENT = ("nice", "-n", "10")  # a service that works beside goes first
+MAX_REPORT_BYTES = 1 << 20
+
+
+class DrillFailed(Exception):
+    """A drill did not come to its end; the text says why."""
+
+
+async def run_drill(
+    config: Config, order: DrillOrder, *, before: Sequence[str] = (), log: Path | None = None
+) -> DrillReport:
+    """Run a drill on what `config` was read from, and return its report. Raises DrillFailed and OSError.
+
+    `before` are words before the command, `log` is where the log of the drill's service goes. Progress is on stderr.
+    """
+    with tempfile.TemporaryDirectory(prefix="fawn-drill-") as folder:
+        words = json.dumps(asdict(replace(order, folder=folder, config=str(config.file or ""))))
+        process = await start_process(
+            *(*before, sys.executable, "-m", "bot.drill", words), stdin=DEVNULL, stdout=PIPE, limit=MAX_REPORT_BYTES
+        )
+        try:
+            said, _none = await process.communicate()
+        finally:
+            if process.returncode is None:  # its service ends with it
+                process.kill()
+                await process.wait()
+            if log:
+                await run_file_work(_keep_log, folder, log)
+        if process.returncode:
+            raise DrillFailed(f"exit code {process.returncode}")
+        return DrillReport.from_json(json.loads(said))
+
+
+def _keep_log(folder: str, target: Path) -> None:
+    source = Path(folder, "log")
+    if source.exists():
+        target.write_bytes(source.read_bytes())
+
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +128,7 @@ class DrillJobs:
 
     def _record(self, execute: Execute, event: AuditEvent, now: float, report: DrillReport | None) -> None:
         audit.record(execute, event)
-        target = parse_target(self._current.config.drill.to)
+        target = parse_chat(self._current.config.drill.to)
         with languages.speak_to(execute, target, Author("", "")):
             text = (
                 render_lines(report) if report else _("The drill did not come to its end: the log has `drill.failed`.")

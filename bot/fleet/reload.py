@@ -20,17 +20,15 @@ from bot.base.skill_library import skill_folders
 from bot.config.document import ConfigFault
 from bot.config.loader import ConfigError, secret_texts
 from bot.config.schema import ChannelConfig, Config, LogConfig
-from bot.config.shared_digest import ABOUT_THE_FILE, shared_digest
-from bot.config.source import ConfigSource
+from bot.config.source import ABOUT_THE_FILE, ConfigSource, shared_digest
 from bot.database.audit import AuditEvent, AuditKind, command_line, digest, record
 from bot.database.database import Database
 from bot.database.replicas import note_digest
 from bot.fleet.reload_elsewhere import ReloadAnswer, ReloadLetters, ReloadState, describe_elsewhere
 from bot.rights.current import Current
-from bot.service.agent_builder import AgentBuilder
+from bot.service.agent_builder import AgentBuilder, read_pauses
 from bot.service.audit_upkeep import record_config
 from bot.service.channel_supervisor import Connect, connector_of
-from bot.service.model_pauses import read_pauses
 from channels.base import ChannelError, Refused
 
 log = logging.getLogger(__name__)

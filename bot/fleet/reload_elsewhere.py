@@ -10,7 +10,7 @@ from enum import StrEnum
 from uuid import uuid4
 
 from agent.stored_json import Damaged, build_dataclass, raise_damaged
-from bot.base.letters import dump_letter, load_letter
+from bot.base.leases import dump_letter, load_letter
 from bot.database import replicas
 from bot.database.database import Database
 from catalogue import _

@@ -1,15 +1,22 @@
-"""Take what other systems post: check it, store it once, and answer when it is committed."""
+"""Take what other systems post: check it, store it once, and answer when it is committed.
+
+Fetch deliveries of hooks from a relay, and take each as if it had come here.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bot.base.hook_signatures import REPEAT_SECONDS, BadSignature, Proof, check_signature, is_needed_before_body
+from agent.backoff import backoff_seconds
+from bot.base.background import run_forever
+from bot.base.signatures import REPEAT_SECONDS, BadSignature, Proof, check_signature, is_needed_before_body
 from bot.commands.feature import Door, Service
 from bot.config.hooks import MAX_BODY_BYTES, HookConfig
 from bot.database import audit
@@ -17,11 +24,17 @@ from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database, Execute
 from bot.hooks.events import BadBody, HookEvent, read_event
 from bot.hooks.posting import enqueue_look
-from bot.http.route import HttpProblem, Route, json_response, read_body, read_headers
+from bot.http.route import HttpProblem, Route, UnsignedBodies, json_response, read_headers
+from bot.rights.current import Current
 from bot.storage import hooks
+from channels.base import TryLater
+from channels.shared.http_client import HttpClient
+from channels.shared.lifecycle import opened
+from channels.shared.relay_client import Delivery, RelayClient
 
 if TYPE_CHECKING:
     from aiohttp import web
+
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +47,7 @@ class HookEndpoint:
 
     door: Door | Service
     _refusals: Refusals = field(init=False)
+    _bodies: UnsignedBodies = field(default_factory=UnsignedBodies)
 
     def __post_init__(self) -> None:
         self._refusals = Refusals(self.door.store)
@@ -54,7 +68,7 @@ class HookEndpoint:
             headers = read_headers(request)
             if is_needed_before_body(hook):  # a stranger's body is not read
                 _prove(hook, headers, b"", now)
-            proof, event = _check(hook, headers, await read_body(request), now)
+            proof, event = _check(hook, headers, await self._bodies.read(request), now)
         except HttpProblem as problem:
             await self._refusals.note(name if hook else "", problem.code, now)
             raise
@@ -145,3 +159,40 @@ def _record_refusals(execute: Execute, hook: str, reason: str, count: int, now: 
     hooks.count_refusals(execute, hook, reason, count, now)
     what: dict[str, int | str] = {"hook": hook, "reason": reason, "count": count}
     audit.record(execute, AuditEvent(AuditKind.ACCESS_DENIED, what=what))
+
+
+MAX_BACKOFF_SECONDS = 10.0  # while the relay does not answer
+IDLE_SECONDS = 5.0  # between two looks whether there is a relay
+
+
+@dataclass(slots=True)
+class RelayedHooks:
+    """Fetches for all hooks while the configuration names a relay."""
+
+    current: Current
+    endpoint: HookEndpoint
+
+    async def serve(self) -> None:
+        """Fetch until cancelled; another configuration begins a new connection."""
+        await run_forever("relay", self._serve_relay)
+
+    async def _serve_relay(self) -> None:
+        relay = self.current.config.relay
+        if not relay.url or not self.current.config.hooks:
+            await asyncio.sleep(IDLE_SECONDS)
+            return
+        async with AsyncExitStack() as stack:
+            http = await stack.enter_async_context(opened(HttpClient("relay", relay.proxy, relay.ca_file)))
+            client = RelayClient(http, relay.url, relay.key.reveal())
+            failures = 0
+            while self.current.config.relay == relay:
+                try:
+                    await client.fetch(self.current.config.hooks, self._take)
+                    failures = 0
+                except TryLater as error:
+                    failures += 1
+                    log.log(logging.WARNING if failures == 1 else logging.DEBUG, "relay.unreachable reason=%s", error)
+                    await asyncio.sleep(backoff_seconds(failures, MAX_BACKOFF_SECONDS))
+
+    async def _take(self, delivery: Delivery) -> None:
+        await self.endpoint.take_relayed(delivery.source, delivery.headers, delivery.body, delivery.received)

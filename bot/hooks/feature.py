@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bot.base.jobs import JobKind
+from bot.base.background import JobKind
 from bot.commands.call import Command
 from bot.commands.feature import Door, Feature, Parts, Service
 from bot.hooks.command import hooks_command
@@ -23,8 +23,7 @@ def _routes(door: Door) -> Sequence[Route]:
 
 def _start(service: Service) -> Parts:
     async def serve_relayed() -> None:
-        from bot.hooks.endpoint import HookEndpoint
-        from bot.hooks.relayed import RelayedHooks
+        from bot.hooks.endpoint import HookEndpoint, RelayedHooks
 
         await RelayedHooks(service.current, HookEndpoint(service)).serve()
 

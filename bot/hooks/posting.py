@@ -21,13 +21,11 @@ from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Execute
 from bot.database.states import DeliveryState
-from bot.hooks.bundling import WINDOW_SECONDS, Bundle, bundle_due
-from bot.hooks.events import HookEvent
+from bot.hooks.events import HookEvent, describe_post, items_of, report, title_of
+from bot.hooks.grouping import WINDOW_SECONDS, Bundle, bundle_due, settle_roots, sort_waiting
 from bot.hooks.senders import Item
-from bot.hooks.threads import settle_roots, sort_waiting
-from bot.hooks.words import describe_post, items_of, report, title_of
 from bot.rights.access import AccessPolicy
-from bot.rights.budget_limits import record_used_up
+from bot.rights.budgets import record_used_up
 from bot.rights.current import Current
 from bot.storage import conversations, hooks, inbox, languages, outbox, people
 from bot.storage.hooks import GroupRow
@@ -141,7 +139,7 @@ class HookPoster:
         """Post a bundle; the agent works on it below that post, as soon as the platform has it."""
         first, last = bundle.deliveries[0], bundle.deliveries[-1]
         root = f"hook:{self.name}:{first}:root"
-        words = describe_post(self.name, items_of([events[id] for id in bundle.deliveries]))
+        words = self._describe(items_of([events[id] for id in bundle.deliveries]))
         outbox.enqueue_notice(execute, self.place, words, key=root, now=self.now)
         for subject in bundle.subjects:
             hooks.begin_thread(execute, self.name, str(self.place), subject, root, last, self.now)
@@ -245,8 +243,8 @@ class HookPoster:
         known = people.find_person(execute, self.place.channel, person)
         return known is not None and known.private_chat == self.place.without_topic
 
-    def _refusal(self, execute: Execute, message: Message) -> str:
-        """Return why the agent does not work on it; "" if it does."""
+    def _refusal(self, execute: Execute, message: Message) -> str | None:
+        """Return why the agent does not work on it; None if it does."""
         place, author = message.thread, message.author
         if not (self.access.may_enter(execute, message) and self.access.may(execute, place, author.id, Right.TALK)):
             return _(NO_ACCESS, name=author.name)
@@ -254,7 +252,7 @@ class HookPoster:
         if used_up:
             record_used_up(execute, used_up, place, author.id, "hook")
             return self.access.budgets.describe_used_up(used_up)
-        return ""
+        return None
 
     def _begin_run(self, execute: Execute, conversation: str, message: Message) -> None:
         """Store the message that a run answers; the conversation gets what was only posted in it."""
@@ -263,9 +261,13 @@ class HookPoster:
         hooks.bring_noticed(execute, [row.id for row in rows])
         conversations.refresh_pending(execute, conversation)
 
+    def _describe(self, items: Sequence[Item], why: str = "") -> str:
+        """Return what people read, the texts of the items, too, where the agent does not sum them up."""
+        return describe_post(self.name, items, why, whole=not self.hook.prompt)
+
     def _say(self, execute: Execute, place: HookPlace, items: Sequence[Item], key: str, why: str = "") -> None:
         """Post what was reported as it is; the thread's own conversation gets it with its next message."""
-        words = describe_post(self.name, items, why)
+        words = self._describe(items, why)
         if said := why if place.is_shown else words:
             conversation = place.conversation
             outbox.enqueue_notice(execute, place.thread, said, key=key, now=self.now, conversation=conversation)

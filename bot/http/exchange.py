@@ -80,6 +80,8 @@ class Exchange:
             log.exception("http.fault")
             fix = "The log of the service explains it under the id of this request."
             response = render_problem(HttpProblem(500, "fault", "Fawn made a mistake.", fix))
+        if request.body_exists and (request.content.exception() or not request.content.is_eof()):
+            response.force_close()  # the rest of the body is not read: say so, since nothing can follow it
         _log_answer(request, response, time.monotonic() - began)
         if type(response) is web.Response:
             await self._write(request, response)

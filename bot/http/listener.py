@@ -18,7 +18,6 @@ from aiohttp import web
 
 from agent.settings.models import AgentConfigError
 from bot.config.http import HttpConfig
-from bot.http.event_stream import OPEN_STREAMS, OpenStreams
 from bot.http.exchange import WRITE_SECONDS, Exchange, Next, add_headers
 from bot.http.route import BODY_BYTES, Route, route_var
 from bot.http.visitors import admit_user, refuse_unencrypted
@@ -120,7 +119,6 @@ async def _connections(
         return await exchange.answer(request, handler)
 
     app = web.Application(middlewares=[answer], client_max_size=BODY_BYTES)
-    streams = app[OPEN_STREAMS] = OpenStreams()
     app.on_response_prepare.append(partial(add_headers, exchange.config))
     for route in routes:
         serve = partial(_serve, admit, route)
@@ -146,7 +144,7 @@ async def _connections(
     try:
         yield connections
     finally:
-        await asyncio.gather(streams.close(STOP_SECONDS), runner.cleanup())
+        await runner.cleanup()
 
 
 async def _listen(connections: _Connections, config: HttpConfig) -> asyncio.Server:

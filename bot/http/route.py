@@ -30,6 +30,8 @@ the handler sets those headers. A handler is cancelled when its client leaves: `
 work that must end needs a shield of its own. Who writes in pieces (`web.StreamResponse`) bounds a slow reader itself.
 
 The listener opens before the agent is built: `door.running()` raises a 503 until turns can run.
+
+Say of a route what it takes and answers, for the document that describes the API (`bot/api/openapi.py`).
 """
 
 from __future__ import annotations
@@ -39,16 +41,47 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 
 from agent.blocks import HINT_MARK
-from bot.http.spec import Spec
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A parameter of the address; none is required. `kind` is its type, `bounds` are keywords of its JSON Schema."""
+
+    name: str
+    help: str
+    kind: type = str
+    choices: tuple[str, ...] = ()
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What a route takes and answers.
+
+    `answer` is a dataclass, whose JSON is the answer, or None for one without a body. `body` is that of the JSON which
+    it takes. `problems` are the states of its refusals beside those that each route has. `media` is what it sends
+    instead of JSON: events, or a file.
+    """
+
+    summary: str
+    answer: Any = None
+    status: int = 200
+    query: tuple[Query, ...] = ()
+    body: Any = None
+    problems: tuple[int, ...] = ()
+    media: Literal["", "events", "file"] = ""
+    idempotent: bool = False  # it takes an Idempotency-Key
+    form: bool = False  # it also takes a form with files
+
 
 BODY_BYTES = 64 * 1024
 BODY_SECONDS = 20.0
@@ -106,8 +139,11 @@ def read_headers(request: web.Request) -> dict[str, str]:
     return {name.lower(): value.encode("utf-8", "replace").decode() for name, value in request.headers.items()}
 
 
-async def read_body(request: web.Request) -> bytes:
-    """Return the body as it came. Raises HttpProblem where it is larger or slower than its route allows, or broken."""
+async def read_body(request: web.Request, note_chunk: Callable[[int], None] | None = None) -> bytes:
+    """Return the body as it came. Raises HttpProblem where it is larger or slower than its route allows, or broken.
+
+    `note_chunk` gets the size of each chunk.
+    """
     from aiohttp import http_exceptions, web
 
     route = route_var.get()
@@ -121,6 +157,8 @@ async def read_body(request: web.Request) -> bytes:
         async with asyncio.timeout(route.body_seconds):
             async for chunk in request.content.iter_any():
                 body += chunk
+                if note_chunk:
+                    note_chunk(len(chunk))
                 if len(body) > route.body_bytes:
                     raise too_large
     except TimeoutError:
@@ -129,6 +167,66 @@ async def read_body(request: web.Request) -> bytes:
     except (web.RequestPayloadError, http_exceptions.HttpProcessingError) as error:
         raise HttpProblem(400, "broken_body", "The body is broken.", "Check its length and its encoding.") from error
     return bytes(body)
+
+
+MAX_UNSIGNED_BYTES, MAX_UNSIGNED = 8 << 20, 128  # of bodies of unknown senders that are read at once, and how many
+STALLED_SECONDS, LEAST_BYTES_A_SECOND = 5.0, 20_000  # what such a body must bring, after a first wait
+FRESH_BYTES = 1 << 16  # which a body counts as having brought: one that has just begun is not the slowest
+
+
+@dataclass(eq=False, slots=True)
+class _Reading:
+    began: float
+    limit: asyncio.Timeout
+    size: int = 0
+    gave_way: bool = False
+
+    def rate(self, now: float) -> float:
+        return (self.size + FRESH_BYTES) / (now - self.began + 1)
+
+
+@dataclass(slots=True)
+class UnsignedBodies:
+    """Reads bodies whose senders are proved by them, within bounds for all of them together.
+
+    Beyond the bounds, the slowest one gives way: slow strangers cost little and keep no sender waiting.
+    """
+
+    _readings: set[_Reading] = field(default_factory=set)
+
+    async def read(self, request: web.Request) -> bytes:
+        """Return the body as `read_body` does. Raises HttpProblem."""
+        now = asyncio.get_running_loop().time()
+        limit = asyncio.timeout_at(now + STALLED_SECONDS)
+        reading = _Reading(now, limit)
+
+        def note_chunk(size: int) -> None:
+            reading.size += size
+            if not reading.gave_way:
+                limit.reschedule(reading.began + STALLED_SECONDS + reading.size / LEAST_BYTES_A_SECOND)
+                self._make_room()
+
+        try:
+            async with limit:
+                self._readings.add(reading)
+                self._make_room()
+                return await read_body(request, note_chunk)
+        except TimeoutError:
+            if reading.gave_way:
+                what, again = "Too many bodies are being read at once.", {"Retry-After": "5"}
+                raise HttpProblem(503, "busy", what, "Send it again later.", headers=again) from None
+            raise HttpProblem(408, "too_slow", "The body comes too slowly.", "Send it again.") from None
+        finally:
+            self._readings.discard(reading)
+
+    def _make_room(self) -> None:
+        held, now = sum(each.size for each in self._readings), asyncio.get_running_loop().time()
+        while held > MAX_UNSIGNED_BYTES or len(self._readings) > MAX_UNSIGNED:
+            slowest = min(self._readings, key=lambda each: each.rate(now))
+            self._readings.discard(slowest)
+            slowest.gave_way = True
+            slowest.limit.reschedule(now)
+            held -= slowest.size
 
 
 async def read_json(request: web.Request) -> Any:

@@ -18,11 +18,12 @@ from bot.journey import questions
 from bot.journey.exposure import inherit_exposure
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import may_answer
-from bot.storage import agents, conversations, inbox, languages, outbox, sent_messages
+from bot.storage import agents, conversations, inbox, languages, outbox, runs, sent_messages
 from bot.storage import questions as stored
 from bot.storage.conversations import ConversationRow
 from bot.storage.moved_chats import move_chat
 from bot.storage.questions import QuestionRow
+from bot.storage.runs import RunRow
 from catalogue import N_, _
 
 PREFIX = "which:"  # begins the id of the question which question a message answers
@@ -34,10 +35,12 @@ WHICH = N_("More than one question is open for you here. For which one is this? 
 
 @dataclass(frozen=True, slots=True)
 class Addressed:
-    """The conversation of a message, and those of the questions among which its author has to choose."""
+    """The conversation of a message, and those of the questions among which its author has to choose. `beside` is the
+    id of whom the thread works for, where this message begins work of its own meanwhile."""
 
     conversation: str
     choices: Sequence[str] = ()
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,14 @@ class AnswerElsewhere:
 
 def address_text(execute: Execute, access: AccessPolicy, message: Message, now: float) -> Addressed:
     """Return the conversation of a text: that of the message it replies to, of the only question that it can answer,
-    or of its thread; the author's own one while that waits for another person."""
+    or of its thread; the author's own one while that waits for another person, or works for one in a chat without
+    threads."""
     if message.reply_to and (found := sent_messages.conversation_of_message(execute, message.thread, message.reply_to)):
         return Addressed(found)
     current = conversations.current_conversation(execute, message.thread, now)
     asked = stored.open_questions_at(execute, message.thread) if message.may_answer else []
     if not asked:
-        return Addressed(current)
+        return _beside_work(execute, current, message, now)
     choices = open_choices(execute, access, message, asked, current, now)
     if len(choices) > 1:
         return Addressed(current, choices)
@@ -65,7 +69,30 @@ def address_text(execute: Execute, access: AccessPolicy, message: Message, now: 
     here = [question for question in asked if question.conversation == current]
     if here and not any(_is_theirs(execute, access, question, message, now) for question in here):
         return Addressed(own_conversation(execute, current, message.author, now))
-    return Addressed(current)
+    return _beside_work(execute, current, message, now)
+
+
+def _beside_work(execute: Execute, current: str, message: Message, now: float) -> Addressed:
+    """Return the current conversation of a text, or its author's own one: where all talk in one thread, only those for
+    whom a turn works change what it does. Others reply to one of its messages to join."""
+    if message.private or message.thread.topic or not message.may_answer:
+        return Addressed(current)
+    person, working = message.author.id, runs.open_runs(execute, current)
+    works_here = _worked_for(execute, current, working)
+    beside = own_key(current, person)
+    works_beside = _worked_for(execute, beside, runs.open_runs(execute, beside))
+    if person in works_here or not (works_here or works_beside):
+        return Addressed(current)
+    own = own_conversation(execute, current, message.author, now)
+    latest = runs.latest_run(execute, own)
+    knows = works_beside or (latest and working and latest.started >= working[0].started)
+    return Addressed(own, beside="" if knows else works_here[0])
+
+
+def _worked_for(execute: Execute, conversation: str, working: Sequence[RunRow]) -> list[str]:
+    """Return the ids of those for whom a conversation works in these open runs, or will."""
+    found = [person for run in working for person in runs.people_of(run)]
+    return found + inbox.pending_authors(execute, conversation)
 
 
 def open_choices(
@@ -103,7 +130,7 @@ def own_conversation(execute: Execute, waiting: str, author: Author, now: float)
 
     It answers with the same agent and model. It has met what the other one has met, whose question it gets.
     """
-    key = f"{waiting.partition(OWN)[0]}{OWN}{author.id}"
+    key = own_key(waiting, author.id)
     row = conversations.find_conversation(execute, waiting)
     if row and not conversations.find_conversation(execute, key):
         conversations.place_conversation(execute, key, Thread.parse(row.thread), "", now)
@@ -111,6 +138,11 @@ def own_conversation(execute: Execute, waiting: str, author: Author, now: float)
         agents.choose_agent(execute, key, row.agent)
         inherit_exposure(execute, waiting, key)
     return key
+
+
+def own_key(conversation: str, person: str) -> str:
+    """Return the key of the conversation in which a person talks beside one of a thread."""
+    return f"{conversation.partition(OWN)[0]}{OWN}{person}"
 
 
 def quote_waiting(execute: Execute, own: ConversationRow, message: Message) -> Message:

@@ -17,7 +17,7 @@ from channels.base import Channel, OutgoingFile
 from sandbox import base
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work
-from sandbox.disk.removal import remove_tree
+from sandbox.disk.folders import remove_tree
 from sandbox.inside.search import SkipReason, WalkBounds
 
 MAX_FILES_PER_TURN, MOST_BYTES = 20, 100 << 20  # of one turn; the rest stays in outputs/ and is named

@@ -1,37 +1,134 @@
-"""Store a message's attachments, once also when its turn is tried again, and look up what only the platform knows."""
+"""Store a message's attachments, once also when its turn is tried again, and look up what only the platform knows.
+
+Find out what the model should know about an upload beside its name: what it is, and what it shows.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import mimetypes
+import re
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 
 import orjson
 
 from agent.backoff import backoff_seconds
-from agent.messages import Attachment, Message, Quote
-from agent.user_input import UploadedFile, UserInput
-from bot.config.schema import ServiceLimits
-from bot.config.uploads import UploadsConfig
-from bot.database.database import Database
+from agent.core.pictures import (
+    FOLDER,
+    HEAD_BYTES,
+    MAX_BYTES,
+    UNSHOWN,
+    is_picture,
+    picture_suffix,
+    scale_picture,
+)
+from agent.messages import Attachment, Author, Message, Quote, UploadedFile, UserInput
+from agent.parsing.child import ParserFailed, ParserProcess
+from agent.settings.sections import VoiceConfig
+from agent.spending import Meter
+from agent.turn.transcription import NotTranscribed, is_audio, transcribe
+from bot.database.database import Database, Execute
 from bot.journey.talk_above import NO_TALK, TalkAbove, has_talk_above, talk_above
-from bot.journey.upload_details import UploadInspector
-from bot.storage import outbox, tool_calls
+from bot.rights.current import Current
+from bot.storage import calls, outbox
 from bot.storage.quoted import record_quotes
 from catalogue import _, ngettext
 from channels.base import Channel, ChannelError, FileNamer, Refused, TryLater
 from sandbox import base
+from sandbox.base import WORKSPACE, SandboxError, SandboxHandle
 from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work
 
 log = logging.getLogger(__name__)
+
+BLIND = "a picture, which you cannot see"
+VIDEO_SUFFIXES = frozenset((".mp4", ".m4v", ".mov", ".mkv", ".avi", ".mpg", ".mpeg", ".3gp"))
+VIDEO = "video; `ffmpeg -ss SECONDS -i FILE -frames:v 1 FRAME.png` takes a frame, and view_image shows it"
+
+
+@dataclass(frozen=True, slots=True)
+class UploadInspector:
+    """Inspects the uploads of one turn. `shows_pictures`: at least one model sees them. `parser` is the service's."""
+
+    sandbox: SandboxHandle
+    shows_pictures: bool = False
+    voice: VoiceConfig = VoiceConfig()
+    meter: Meter = field(default_factory=Meter)
+    parser: ParserProcess = field(default_factory=ParserProcess)
+
+    async def inspect(self, upload: UploadedFile, file: BinaryIO, folder: Path) -> UploadedFile:
+        """Return the upload with its details. `file` has its bytes, `folder` is the conversation's."""
+        head = await run_file_work(_read_head, file)
+        if kind := UNSHOWN.get(picture_suffix(head)):
+            words = _(
+                "I can't look at {name}: it is a {kind} picture. Send it as JPEG or PNG.", name=upload.name, kind=kind
+            )
+            return replace(upload, about=f"a {kind} picture, which cannot be shown to you", notice=words)
+        if is_picture(upload.name, head):
+            return await self._show_picture(upload, file, folder)
+        if is_audio(upload.name):
+            return await self._transcribe(upload, file)
+        if Path(upload.name).suffix.lower() in VIDEO_SUFFIXES:
+            return replace(upload, about=VIDEO if self.sandbox.runs_commands else "video, which you cannot see")
+        from agent.parsing.documents import (  # which load long, and later than the channels
+            describe_document,
+            is_document,
+        )
+
+        if self.sandbox.runs_commands and is_document(upload.path):
+            try:
+                return replace(upload, about=await describe_document(await self.sandbox.get(), upload.path))
+            except SandboxError as error:  # the model learns it when it reads the file
+                log.info("upload.not_described reason=%s", error)
+        return upload
+
+    async def _show_picture(self, upload: UploadedFile, file: BinaryIO, folder: Path) -> UploadedFile:
+        """Store the picture scaled, for `agent.policies.added_context`."""
+        if not self.shows_pictures:
+            return replace(upload, about=BLIND)
+        if upload.size > MAX_BYTES:
+            return replace(upload, about=f"a picture of more than {MAX_BYTES >> 20} MB, which is not shown")
+        try:
+            read = partial(run_file_work, _read_from_start, file)
+            picture = await scale_picture(self.parser, read, owner=self.meter.root)
+            rel = f"{FOLDER}/{picture.name}"
+            await run_file_work(safe_files.write_file, folder / "workspace", rel, picture.data)
+        except (ParserFailed, SandboxError) as error:
+            return replace(upload, about=f"a picture that cannot be shown: {error}")
+        return replace(upload, about=f"picture, {picture.width}×{picture.height}", picture=f"{WORKSPACE}/{rel}")
+
+    async def _transcribe(self, upload: UploadedFile, file: BinaryIO) -> UploadedFile:
+        """Add the words of a voice message; the chat sees them as a quote."""
+        if not self.voice.base_url:
+            return replace(upload, about="audio, which you cannot hear")
+        try:
+            words = await transcribe(self.voice, upload.name, await run_file_work(_read_from_start, file), self.meter)
+        except NotTranscribed as error:
+            log.warning("voice.not_transcribed name=%s reason=%s", upload.name, error.__cause__ or error)
+            return replace(upload, about="audio, which could not be transcribed", notice=str(error))
+        if not words:
+            return replace(upload, about="audio without words")
+        quote = "\n".join(f"> {line}" for line in words.splitlines())
+        return replace(upload, about="audio, transcribed", transcript=words, notice=quote)
+
+
+def _read_head(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read(HEAD_BYTES)
+
+
+def _read_from_start(file: BinaryIO) -> bytes:
+    file.seek(0)
+    return file.read()
+
 
 MAX_TRIES = 4
 MAX_WAIT_SECONDS = 10.0  # between two attempts
@@ -55,16 +152,16 @@ class Attachments:
         store: Database,
         conversation: str,
         folder: Path,
-        limits: ServiceLimits,
-        accepts: UploadsConfig,
+        current: Current,
         patience: Patience = Patience(),
         inspector: UploadInspector | None = None,
     ) -> None:
         self._store = store
         self._conversation = conversation
         self._folder = folder
-        self._limits = limits
-        self._accepts = accepts
+        self._current = current
+        self._limits = current.limits
+        self._accepts = accepts = current.config.uploads
         self._limit = accepts.max_mb << 20
         self._too_big = Refused(_("exceeds the {limit} MB upload limit", limit=accepts.max_mb))
         self._patience = patience
@@ -85,8 +182,17 @@ class Attachments:
             message = replace(message, quotes=(*above.kept, *message.quotes))
             message = above.bound(await _enrich(channel, message, above))
             if message.quotes:
-                await self._store.run(partial(record_quotes, message=message, conversation=self._conversation))
+                message = await self._store.run(partial(self._take_quotes, message=message))
         return UserInput(message, await self.store_attachments(channel, message))
+
+    def _take_quotes(self, execute: Execute, message: Message) -> Message:
+        """Record the quotes, and return the message with those of members of the team marked: who may talk here."""
+        record_quotes(execute, message, self._conversation)
+        authors = {each.author_id: Author(each.author_id, "") for each in message.quotes if each.member}
+        may_enter = self._current.access.may_enter
+        members = {id for id, author in authors.items() if may_enter(execute, replace(message, author=author))}
+        quotes = [replace(each, member=each.member and each.author_id in members) for each in message.quotes]
+        return replace(message, quotes=tuple(quotes))
 
     async def store_attachments(self, channel: Channel | None, message: Message) -> tuple[UploadedFile, ...]:
         """Fetch and store the message's attachments.
@@ -116,7 +222,7 @@ class Attachments:
         )
 
     async def _store_one(self, channel: Channel | None, attachment: Attachment, call: str) -> UploadedFile:
-        entry = await self._store.run(lambda execute: tool_calls.find_call(execute, self._conversation, call))
+        entry = await self._store.run(lambda execute: calls.find_call(execute, self._conversation, call))
         if entry and entry.result:
             return UploadedFile(**orjson.loads(entry.result))
         try:
@@ -133,7 +239,7 @@ class Attachments:
             reason = error.strerror if isinstance(error, OSError) else error
             upload = UploadedFile(attachment.name, refused=_("could not be stored: {reason}", reason=reason))
         result = orjson.dumps(asdict(upload)).decode()
-        await self._store.run(lambda execute: tool_calls.record_result(execute, self._conversation, call, result))
+        await self._store.run(lambda execute: calls.record_result(execute, self._conversation, call, result))
         return upload
 
     async def _get(self, channel: Channel | None, attachment: Attachment) -> UploadedFile:
@@ -146,7 +252,10 @@ class Attachments:
         try:
             async with asyncio.timeout(self._patience.whole):
                 await self._fetch(channel, attachment, file)
-            name = channel.name_of(attachment) if isinstance(channel, FileNamer) else attachment.name
+            attachment = channel.named(attachment) if isinstance(channel, FileNamer) else attachment
+            name = complete_name(attachment.name, attachment.mime, await run_file_work(_read_head, file))
+            if refusal := self._accepts.refusal(replace(attachment, name=name)):
+                raise Refused(refusal)
             upload = await run_file_work(_save, self._folder, name, file)
             return await self._inspector.inspect(upload, file, self._folder) if self._inspector else upload
         except TimeoutError:
@@ -225,6 +334,44 @@ def _draft(folder: Path) -> BinaryIO:
 def _empty(file: BinaryIO) -> None:
     file.seek(0)
     file.truncate()
+
+
+_TYPES = mimetypes.MimeTypes()  # those of Python, which are the same on each system
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_MIME_SUFFIXES = {
+    f"{_OFFICE}.wordprocessingml.document": ".docx",
+    f"{_OFFICE}.spreadsheetml.sheet": ".xlsx",
+    f"{_OFFICE}.presentationml.presentation": ".pptx",
+    "application/vnd.oasis.opendocument.text": ".odt",
+    "application/vnd.oasis.opendocument.spreadsheet": ".ods",
+    "application/epub+zip": ".epub",
+    "application/rtf": ".rtf",
+    "application/gzip": ".gz",
+    "application/x-yaml": ".yaml",
+    "text/markdown": ".md",
+    "text/html": ".html",
+    "text/plain": ".txt",
+    "message/rfc822": ".eml",
+    "audio/ogg": ".ogg",
+    "audio/mpeg": ".mp3",
+    "audio/mp4": ".m4a",
+    "video/mp4": ".mp4",
+}
+_HEAD_SUFFIXES = (
+    *((b"%PDF-", ".pdf"), (b"OggS", ".ogg"), (b"ID3", ".mp3"), (b"fLaC", ".flac"), (b"{\\rtf", ".rtf")),
+    *((b"PK\x03\x04", ".zip"), (b"\x1f\x8b", ".gz"), (b"7z\xbc\xaf", ".7z"), (b"SQLite format 3", ".sqlite")),
+)
+
+
+def complete_name(name: str, mime: str, head: bytes) -> str:
+    """Return the name of a file with a suffix: that of its first bytes, or of the type that the platform says."""
+    suffix = PurePosixPath(name).suffix
+    if suffix and re.fullmatch(r"\.(?=.*[a-zA-Z])[a-zA-Z0-9_+-]{1,12}", suffix):
+        return name
+    mime = mime.partition(";")[0].strip().lower()
+    by_type = "" if mime == "application/octet-stream" else _MIME_SUFFIXES.get(mime) or _TYPES.guess_extension(mime)
+    by_head = next((end for start, end in _HEAD_SUFFIXES if head.startswith(start)), "")
+    return f"{name}{picture_suffix(head) or by_type or by_head}"
 
 
 def _save(folder: Path, name: str, file: BinaryIO) -> UploadedFile:

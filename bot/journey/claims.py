@@ -22,32 +22,30 @@ from bot.database.database import Execute, StorageError, engine_savepoint, savep
 from bot.database.states import ConversationState, InboxState, QuestionKind, RunState
 from bot.journey import questions
 from bot.journey.addressing import own_conversation
-from bot.journey.brought_posts import bring_side_posts
-from bot.journey.bundles import bundle_key, merge_bundles
 from bot.journey.claimed_store import ClaimLost
-from bot.journey.early_reads import read_for_claim, read_for_run, read_state
-from bot.journey.questions import Bound
+from bot.journey.gathering import bring_side_posts, bundle_key, merge_bundles, read_state
+from bot.journey.questions import Answered, Binding, Effect, Given, Refused
 from bot.rights.access import AccessPolicy
 from bot.rights.claimed_run import ClaimedRun, RunEnding
 from bot.rights.work_rights import affordable_rows, drop_unpermitted, hold_back
 from bot.storage import (
     agents,
+    calls,
+    channels,
     conversations,
     exposures,
     inbox,
     languages,
     outbox,
-    reply_handles,
-    run_steps,
     runs,
     sent_messages,
-    tool_calls,
+    transcripts,
 )
 from bot.storage import questions as stored_questions
 from bot.storage.conversations import ConversationRow
 from bot.storage.inbox import InboxRow
-from bot.storage.request_costs import RequestPart, request_parts, usage_of_run
 from bot.storage.runs import RunRow
+from bot.storage.usage import RequestPart, request_parts, usage_of_run
 from catalogue import N_, _
 from channels.base import Receipt, SentMessage
 
@@ -207,7 +205,6 @@ def _take_messages(
     execute: Execute, access: AccessPolicy, row: ConversationRow, state: RunState, now: float, longest: float
 ) -> ClaimedRun | None:
     """Create a run of the messages that are ready. Answers to open questions come first, the rest in the next run."""
-    read_for_claim(execute, row, MAX_MESSAGES_PER_RUN)
     pending = _readable(execute, inbox.pending_rows(execute, row.key, MAX_MESSAGES_PER_RUN), now)
     if row.state == ConversationState.WAITING and questions.has_open_question(execute, row.key):
         pending = _answerable(hold_back(execute, pending, now + longest))
@@ -216,25 +213,36 @@ def _take_messages(
     ready = affordable_rows(execute, access.budgets, ready[0].message.payer, ready, now) if ready else []
     ready += [each for each in readable[len(ready) :] if each.kind == Kind.CLICK]  # it answers whatever is before it
     messages = merge_bundles(ready)
-    bound = _record_answers(execute, access, row, messages, now)
-    _set_aside(execute, row, [each for each in ready if messages[bundle_key(each)].key in bound.aside], now)
-    for message, refusal in bound.refused:
-        key = f"refused:{message.key}"
-        with languages.speak_to(execute, message.thread, message.author):
-            outbox.enqueue_notice(execute, message.thread, refusal(), key=key, now=now, reply_to=message.id)
-    keys = bound.answering or {*bound.rest}
+    bindings = _record_answers(execute, access, row, messages, now)
+    answers = any(isinstance(each, Answered) for each in bindings.values())
     taken = []
     for each in ready:
-        key = messages[bundle_key(each)].key
-        if key in keys:
-            taken.append(each)
-        elif key in bound.kept:
-            inbox.keep_row(execute, each.id)
-        elif key not in bound.rest and key not in bound.aside:
-            inbox.set_state(execute, each.id, InboxState.DONE, "answers nothing")
+        message = messages[bundle_key(each)]
+        match bindings[message.key]:
+            case Answered():
+                taken.append(each)
+            case Effect.REQUEST:  # of the next run, where there are answers
+                taken += [] if answers else [each]
+            case Effect.ASIDE:
+                _set_aside(execute, row, each, now)
+            case Refused() as refused:
+                _refuse(execute, message, refused, now)
+                if refused.kept:
+                    inbox.keep_row(execute, each.id)
+                else:
+                    inbox.set_state(execute, each.id, InboxState.DONE, "answers nothing")
+            case Effect.DROPPED:
+                inbox.set_state(execute, each.id, InboxState.DONE, "answers nothing")
     if not taken:
         return None
-    return replace(start_run(execute, access, row, taken, state, now), resumed=bool(bound.answering))
+    return replace(start_run(execute, access, row, taken, state, now), resumed=answers)
+
+
+def _refuse(execute: Execute, message: Message, refused: Refused, now: float) -> None:
+    """Tell the author of a message why it answers nothing, once for all pieces of it."""
+    key = f"refused:{message.key}"
+    with languages.speak_to(execute, message.thread, message.author):
+        outbox.enqueue_notice(execute, message.thread, str(refused), key=key, now=now, reply_to=message.id)
 
 
 def _answerable(rows: Sequence[InboxRow]) -> list[InboxRow]:
@@ -242,23 +250,23 @@ def _answerable(rows: Sequence[InboxRow]) -> list[InboxRow]:
     return [row for row in rows if row.error != inbox.KEPT]
 
 
-def _set_aside(execute: Execute, row: ConversationRow, rows: Sequence[InboxRow], now: float) -> None:
-    """Give what others wrote, who are not asked, to their own conversations: it need not wait for the answer."""
-    for each in rows:
-        own = own_conversation(execute, row.key, each.message.author, now)
-        inbox.move_row(execute, each.id, own)
-        conversations.refresh_pending(execute, own)
+def _set_aside(execute: Execute, row: ConversationRow, each: InboxRow, now: float) -> None:
+    """Move the words of a person who is not asked to their own conversation: they need not wait for the answer."""
+    own = own_conversation(execute, row.key, each.message.author, now)
+    inbox.move_row(execute, each.id, own)
+    conversations.refresh_pending(execute, own)
 
 
 def start_run(
     execute: Execute, access: AccessPolicy, row: ConversationRow, taken: Sequence[InboxRow], state: RunState, now: float
 ) -> ClaimedRun:
     """Create the run that answers `taken`."""
-    first, people = questions.attribute_request(execute, row.key, [each.message for each in taken])
+    messages = [each.message for each in taken]
+    first, people = questions.attribute_request(execute, row.key, messages)
+    first = replace(first, mode=next((each.mode for each in messages if each.mode), ""))
     run = runs.create_run(execute, taken[0].id, row.key, first, state, now, people)
     for each in taken:
         inbox.take_row(execute, each.id, run.id)
-    read_for_run(execute, row, run)
     return _claimed_run(execute, access, row, run, bring_side_posts(execute, row, taken))
 
 
@@ -276,6 +284,8 @@ def _claimed_run(
     people = dict.fromkeys((run.requester, *runs.people_of(run)))
     roles = {person: access.role_of(execute, thread, person) for person in people}
     role = roles[run.requester]
+    chosen = agents.choices_of(execute, row, thread, run.requester)
+    model = role.choose_model(chosen.model.model)
     fresh = run.attempt <= 1 and row.state == ConversationState.IDLE
     return ClaimedRun(
         conversation=row.key,
@@ -288,13 +298,13 @@ def _claimed_run(
         language=languages.language_of(execute, thread, requester),
         started=run.started,
         reply_to=run.reply_to,
-        reply_handle=reply_handles.find_handle(execute, thread, run.reply_to),
+        reply_handle=channels.find_handle(execute, thread, run.reply_to),
         messages=messages,
         answers=questions.given_answers(execute, row.key) if row.state == ConversationState.WAITING else (),
-        model=role.choose_model(row.model),
+        model=model,
         may_use_model=role.may_use_model,
-        effort=row.effort,
-        agent=role.choose_agent(agents.agent_of(execute, row.agent, thread, run.requester)),
+        effort=chosen.model.effort if model == chosen.model.model else "",
+        agent=role.choose_agent(chosen.agent),
         title=row.title,
         first=row.used == row.created,
         fresh=fresh,
@@ -310,21 +320,20 @@ def _claimed_run(
 
 def _record_answers(
     execute: Execute, access: AccessPolicy, row: ConversationRow, messages: Mapping[str, Message], now: float
-) -> Bound:
+) -> dict[str, Binding]:
     """Bind messages to the questions that a conversation waits for, and record the answers. Raises Damaged."""
     if row.state != ConversationState.WAITING:
         return questions.bind((), messages.values(), {}, lambda _question, _message, _answer: False)
     return questions.record_answers(execute, access, row.key, messages.values(), now)
 
 
-def refuse_click(
-    execute: Execute, access: AccessPolicy, conversation: str, click: Message, now: float
-) -> Receipt | None:
-    """Return why a click has no effect; None if it answers an open question."""
+def find_pressed(
+    execute: Execute, access: AccessPolicy, conversation: str, press: Message, now: float
+) -> Given | Receipt:
+    """Return the open question that a press answers, and the answer, or the receipt of a press without effect."""
     rows = _answerable(inbox.pending_rows(execute, conversation, MAX_MESSAGES_PER_RUN))
     pending = merge_bundles(_readable(execute, rows, now)).values()
-    allowed = questions.can_click(execute, access, conversation, click, pending, now)
-    return {True: None, False: Receipt.IGNORED, None: Receipt.DUPLICATE}[allowed]
+    return questions.find_pressed(execute, access, conversation, press, pending, now)
 
 
 def take_steering(
@@ -366,7 +375,7 @@ def take_answers(
             for row in ready:
                 if messages[bundle_key(row)].key == answer.key:
                     inbox.take_row(execute, row.id, job.run, steered=True)
-                    inbox.set_state(execute, row.id, InboxState.DONE, "answers a question of the running turn")
+                    inbox.set_state(execute, row.id, InboxState.DONE, inbox.LIVE_ANSWER)
     return taken, next((row.ready for row in later[len(ready) :]), None)
 
 
@@ -402,9 +411,9 @@ def finish_run(execute: Execute, job: ClaimedRun, ending: RunEnding, now: float)
     event = replace(event, cost=sum(part.cost for part in parts if part.this))
     audit.record(execute, event)
     if ending.has_ledger or not job.fresh:
-        tool_calls.forget_calls(execute, job.conversation)
+        calls.forget_calls(execute, job.conversation)
     if ending.state is not RunState.WAITING and (ending.has_steps or not job.fresh):  # an answer goes on with its steps
-        run_steps.forget_steps(execute, job.conversation)
+        transcripts.forget_steps(execute, job.conversation)
     return parts
 
 

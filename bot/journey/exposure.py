@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from agent.exposed_words import MAX_LISTED, MAX_PRIVATE, MAX_SAID, WORD_BYTES, MetWords
-from agent.exposure import DIGEST_BYTES, MAX_KNOWN, Exposure
+from agent.exposure import DIGEST_BYTES, MAX_KNOWN, MAX_LISTED, MAX_PRIVATE, MAX_SAID, WORD_BYTES, Exposure, MetWords
 from bot.database.database import Database, Execute
 from bot.rights.current import Current
 from bot.storage import exposures

@@ -2,6 +2,8 @@
 
 The channel's reply and the transcript are called with each block at once. A watcher reads at its own pace from a ring
 of the latest blocks. No reader delays the turn or another reader.
+
+Say what readers of a run need of it: in progress here or at another process, or just ended.
 """
 
 from __future__ import annotations
@@ -11,11 +13,15 @@ import copy
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
 from agent.blocks import Block, Done, Step, View
+from agent.messages import Thread
+from bot.journey.transcript import with_thoughts
+from bot.rights.current import Current
 
 log = logging.getLogger(__name__)
 
@@ -158,3 +164,77 @@ class Feed:
         if run not in self._runs:
             raise LookupError(f"run {run} is not in progress")
         return self._runs[run].watch(after)
+
+
+class FedJob(Protocol):
+    """Which run it is. `bot.rights.claimed_run.ClaimedRun` is one."""
+
+    @property
+    def run(self) -> int: ...
+
+    @property
+    def conversation(self) -> str: ...
+
+    @property
+    def thread(self) -> Thread: ...
+
+    @property
+    def attempt(self) -> int: ...
+
+    @property
+    def started(self) -> float: ...
+
+    @property
+    def asked(self) -> float: ...
+
+    @property
+    def resumed(self) -> bool: ...
+
+    @property
+    def recalled(self) -> Collection[str]: ...
+
+
+class FedRun(Protocol):
+    """A run whose blocks can be read."""
+
+    @property
+    def job(self) -> FedJob: ...
+
+    @property
+    def feed(self) -> RunFeed: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeptJob:
+    """Which run it is, without what only its work needs."""
+
+    run: int
+    conversation: str
+    thread: Thread
+    attempt: int
+    started: float
+    asked: float
+    resumed: bool
+    recalled: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """A run without what only its progress needs."""
+
+    job: FedJob
+    feed: RunFeed
+
+
+async def recall(live: FedRun, current: Current) -> View:
+    """Return what earlier attempts of a run did, which its checkpoint has."""
+    view = View()
+    if live.job.recalled:
+        try:
+            async with current.use_agent() as agent:
+                found = await agent.recall(live.job.conversation, {*live.job.recalled})
+                for block in with_thoughts(found, live.feed.thoughts):
+                    view.add(block)
+        except Exception:  # the boundary of one reader, who then sees this attempt only
+            log.exception("events.not_recalled run=%d", live.job.run)
+    return view

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database, Execute, StorageError, engine_savepoint
 from bot.database.states import InboxState
-from bot.journey import bot_turns, claims, questions
+from bot.journey import claims, ignored, questions
 from bot.journey.addressing import (
     Addressed,
     AnswerElsewhere,
@@ -33,17 +34,22 @@ from bot.journey.addressing import (
     hold,
     move_address,
 )
-from bot.journey.changed_messages import Stopped, apply_change
-from bot.journey.early_reads import read_for_message
-from bot.journey.feedback import note_undelivered, store_feedback
-from bot.journey.ignored import MAY_NOT_TALK, NOT_ADDRESSED, describe_ignored, overhear, refusal_reason
-from bot.rights import strangers
+from bot.journey.changed_messages import Stopped, apply_change, as_new_mention, note_undelivered, store_feedback
+from bot.journey.ignored import (
+    MAX_IGNORED,
+    MAY_NOT_TALK,
+    NOT_ADDRESSED,
+    IgnoredEvent,
+    overhear,
+    refusal_reason,
+)
 from bot.rights.claimed_run import ClaimedRun
 from bot.rights.current import Current
+from bot.rights.known_people import call_person
 from bot.rights.rates import ToolAndMessageRates
 from bot.rights.work_rights import record_refusal, refuse_work
-from bot.service.reply_handles import keep_handle
-from bot.storage import conversations, inbox, languages, outbox, people, sent_messages, watermarks
+from bot.service.channel_state import keep_handle
+from bot.storage import channels, conversations, inbox, languages, outbox, people, sent_messages
 from bot.storage.inbox import InboxRow
 from bot.storage.uses import RATE_LIMIT
 from catalogue import N_, _
@@ -58,6 +64,10 @@ CLOSED = N_("That question is closed already, so nothing has changed.")
 FLOOD = N_(
     "You're faster than I am ({count} messages in {seconds} s). Nothing is lost; I'll continue in {seconds} seconds."
 )
+BESIDE = N_(
+    "I'm still working for {name}, so I take this as a request of your own and work on both at the same time. To join"
+    " in there, reply to my message."
+)
 TURN_KINDS = (Kind.CHAT, Kind.CLICK)  # a turn takes these; the bot itself answers the others
 
 
@@ -70,7 +80,7 @@ class Accepted:
 
 
 Outcome: TypeAlias = Receipt | Accepted | Stopped
-"""What a transaction did with an event. Of two kinds, there is more to do after the commit."""
+"""The effect of a transaction on an event. `Accepted` and `Stopped` need further work after the commit."""
 
 
 def receipt_of(outcome: Outcome) -> Receipt:
@@ -127,6 +137,7 @@ class Inbox:
         self._turns = turns
         self._reception = reception
         self._rates = ToolAndMessageRates(current, is_shared=store.is_shared)
+        self.ignored: deque[IgnoredEvent] = deque(maxlen=MAX_IGNORED)  # the latest of this process
         self._reasons: dict[str, str] = {}  # key → why its event is ignored, until that is logged
 
     async def receive(self, events: Sequence[Message | Unreadable]) -> list[Receipt]:
@@ -159,7 +170,12 @@ class Inbox:
         receipts = [receipt_of(outcome) for outcome in outcomes]
         for event, receipt in zip(events, receipts, strict=True):
             reason = self._reasons.pop(event.key, "")
-            log.info("inbox.%s key=%s%s", receipt, event.key, describe_ignored(event, receipt, reason))
+            if receipt is Receipt.IGNORED and isinstance(event, Message):
+                self.ignored.append(found := IgnoredEvent.of(event, reason, now))
+                values = found.reason, found.person or "-", found.thread
+                log.info("inbox.ignored key=%s reason=%s person=%s thread=%s", event.key, *values)
+            else:
+                log.info("inbox.%s key=%s", receipt, event.key)
             if isinstance(event, Message) and event.kind is Kind.MOVED:
                 self._current.languages.move(*addresses_of_move(event))
         return receipts, rows
@@ -212,9 +228,9 @@ class Inbox:
             return self._answer_invitation(execute, event)
         if event.kind is Kind.UNDELIVERED:
             return note_undelivered(execute, self._current, event, now)
-        watermarks.advance_watermark(execute, event)
+        channels.advance_watermark(execute, event)
         if event.kind in (Kind.EDIT, Kind.DELETE):
-            change = apply_change(execute, event)
+            change = apply_change(execute, event) or as_new_mention(execute, event)
             if not isinstance(change, Message):
                 return change or Receipt.IGNORED
             event = change
@@ -232,8 +248,6 @@ class Inbox:
             if not isinstance(taken, Message):
                 return taken
             event = taken
-        if event.kind is Kind.CHAT:
-            read_for_message(execute, self._current.access, event, _open_bundle)
         if _was_ignored(execute, event):
             return Receipt.IGNORED
         if not self._is_addressed(execute, event):
@@ -252,7 +266,7 @@ class Inbox:
         """
         access = self._current.access
         pairs = event.private and access.rules_for(event.thread.channel).pairing
-        if access.may_enter(execute, event) or (pairs and not strangers.is_declined(execute, event)):
+        if access.may_enter(execute, event) or (pairs and not ignored.is_declined(execute, event)):
             return Receipt.ACCEPTED
         return Receipt.IGNORED
 
@@ -284,16 +298,25 @@ class Inbox:
             people.store_address(execute, event)
         where = Addressed(asking) if asking else self._address(execute, event, now)
         conversation = where.conversation
+        given = None
         if event.kind is Kind.CLICK:
             conversations.lock_conversation(execute, conversation)  # of two presses at once, the second sees the first
-            if refusal := claims.refuse_click(execute, access, conversation, event, now):
-                return refusal
+            found = claims.find_pressed(execute, access, conversation, event, now)
+            if isinstance(found, Receipt):
+                if found is Receipt.DUPLICATE and not asking:
+                    questions.tell_decision(execute, conversation, event, now)
+                return found
+            given = found
         receipt = self._store_message(execute, event, conversation, now)
+        if receipt is Receipt.ACCEPTED and where.beside:
+            name = partial(call_person, execute, event.thread.channel, where.beside)
+            _notify_author(execute, event, lambda: _(BESIDE, name=name()), f"beside:{event.key}", now)
         if receipt is Receipt.ACCEPTED and where.choices:
             hold(execute, event, where.choices, now)
         elif receipt is Receipt.ACCEPTED:
-            if event.kind is Kind.CLICK:  # a turn may be working on another answer; it ends without this question
-                questions.record_answers(execute, access, conversation, [event], now, is_shown=not asking)
+            if given:  # a turn may be working on another answer; it ends without this question
+                question, answer = given
+                questions.record_answer(execute, question, answer, event, now, is_shown=not asking)
             return Accepted(conversation, event)
         return receipt
 
@@ -302,16 +325,16 @@ class Inbox:
         access = self._current.access
         if not access.may_enter(execute, event):
             self._reception.meet_stranger(execute, event, now)
-            strangers.answer_stranger(execute, access, event, now)
+            ignored.answer_stranger(execute, access, event, now)
             self._reasons[event.key] = why = refusal_reason(execute, event, now)
             return _ignore_event(execute, event, why, now, is_refusal=True)
         if event.kind is Kind.CHAT and not access.may(execute, event.thread, event.author.id, Right.TALK):
             refuse_work(execute, event, access.role_of(execute, event.thread, event.author.id), now)
             self._reasons[event.key] = why = MAY_NOT_TALK
             return _ignore_event(execute, event, why, now, is_refusal=True)
-        if bot_turns.is_over(execute, event, self._current.limits.bot_turns, now):
-            self._reasons[event.key] = bot_turns.ONLY_BOTS
-            return _ignore_event(execute, event, bot_turns.ONLY_BOTS, now)
+        if ignored.bots_talk_too_long(execute, event, self._current.limits.bot_turns, now):
+            self._reasons[event.key] = ignored.ONLY_BOTS
+            return _ignore_event(execute, event, ignored.ONLY_BOTS, now)
         return None
 
     def _address(self, execute: Execute, event: Message, now: float) -> Addressed:

@@ -3,7 +3,7 @@
 Rows are written in the transaction that ends a run. The lane delivers them through the reply that already streams (an
 edit), or through a new reply over the stored messages. The type of an error decides about retries. A refused row, and
 one that has failed too often for too long, becomes a dead letter. Later rows overtake a row that has failed for a
-minute; it is still tried before them.
+minute; it is still tried before them. A notice that waited a week for a person is dropped.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import shutil
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -26,19 +27,18 @@ from agent.blocks import Final
 from agent.messages import Thread
 from agent.spans import SpanKind, inside_run, note_here, open_span
 from bot.base.background import MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS, run_forever, until_stored
-from bot.base.spool import copy_path, row_folder
+from bot.base.log import key_var, run_var, thread_var
+from bot.base.stored_files import command_folder, copy_path, row_folder
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database, Execute, StorageError
 from bot.database.states import OutboxKind, OutboxState
 from bot.database.wake_ups import Written
-from bot.journey.item_posts import item_posts
-from bot.journey.redirects import open_home, redirect_answer
-from bot.journey.settled_questions import show_settled
-from bot.journey.spelled_reply import open_reply
+from bot.journey.outbox_posts import Redirect, item_posts, open_home, redirect_answer, show_settled
+from bot.journey.replies import open_reply
 from bot.rights import approvals
 from bot.rights.current import Current
-from bot.storage import outbox, sent_messages
+from bot.storage import inbox, outbox, sent_messages
 from bot.storage.outbox import Holder, OutboxItem
 from catalogue import _, list_items, ngettext, use_language
 from channels.base import (
@@ -53,13 +53,17 @@ from channels.base import (
     TryLater,
     Unattended,
     Unconfirmed,
+    WaitsForPerson,
 )
 from channels.shared.background import BackgroundTasks
 
 log = logging.getLogger(__name__)
 
 RETRY_LIMIT, RETRY_LIMIT_SECONDS = 50, 86400.0  # a row that is older than this and was tried as often is given up
+REFUSAL_RETRIES, REFUSAL_SECONDS = 3, 1.5  # of a row whose refusal may pass, and between two; then it goes elsewhere
+ANSWERS = (OutboxKind.REPLY, OutboxKind.FILE)
 CLAIM_BATCH = 500  # rows claimed at once
+NEWS_SECONDS = 7 * 86400.0  # that a notice waits for a person; answers and files wait without an end
 LOOK_SECONDS = 10.0  # between looks for rows that came without a wake-up
 FILE_SECONDS = 600.0  # that files wait for the process that has them, when it is dead
 
@@ -71,9 +75,11 @@ class Pending:
     item: OutboxItem
     attempts: int  # in all processes
     failures: int = 0
+    refusals: int = 0  # that may pass
     failed: float = 0.0  # for the first time
     due: float = 0.0  # the next attempt
     unattended: bool = False  # since the last attempt
+    waits: bool = False  # for a person, since then
 
 
 @dataclass(slots=True)
@@ -106,6 +112,7 @@ class Outbox:
         self._current = current
         self._lanes: dict[Thread, Lane] = {}
         self._live: dict[int, Reply] = {}  # run → the reply that streams it
+        self._awaited: dict[int, asyncio.Event] = {}  # row → set when it left the outbox
         self._wake = store.listen(Written.OUTBOX)
         self._claiming = False
         self._tasks = BackgroundTasks()
@@ -136,6 +143,27 @@ class Outbox:
                 for row in lane.rows:
                     row.due = 0.0
                 lane.more.set()
+
+    async def wait_for(self, keys: Sequence[str], seconds: float) -> None:
+        """Wait until the rows with these keys have left the outbox of this process, for so long at most."""
+        if not keys or self._store.is_shared:  # another process may deliver them
+            return
+        look = partial(outbox.undelivered_rows, keys=keys)
+        events = {row: asyncio.Event() for row in await self._store.run(look, durable=False)}
+        self._awaited |= events
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    for row in events.keys() & {*await self._store.run(look, durable=False)}:  # left in between
+                        await events[row].wait()
+        finally:
+            for row in events:
+                del self._awaited[row]
+
+    def waiting_for_people(self) -> frozenset[int]:
+        """Return the rows that are delivered when a person comes, and those behind them."""
+        lanes = (lane.rows for lane in self._lanes.values() if lane.rows and lane.rows[0].waits)
+        return frozenset(row.item.id for rows in lanes for row in rows)
 
     async def wait_until_idle(self) -> None:
         """Wait until every row that can be delivered now is."""
@@ -208,6 +236,9 @@ class Outbox:
     async def _try(self, row: Pending) -> bool:
         """Try once. Returns whether the row left the outbox, delivered or not."""
         item = row.item
+        thread_var.set(str(item.thread))
+        run_var.set(str(item.run or ""))
+        key_var.set("")  # a lane began in the turn of its first row
         with (
             use_language(item.language),
             inside_run(item.run),
@@ -216,6 +247,8 @@ class Outbox:
             try:
                 done = await self._deliver(row)
                 span.note(outcome="ended" if done else "later")
+                if done and (awaited := self._awaited.get(item.id)):
+                    awaited.set()
                 return done
             except Exception as error:  # the boundary of one row, also of its burial
                 span.note(outcome="dead")
@@ -239,7 +272,11 @@ class Outbox:
                 return await self._put_off(row, later, channel)
             await self._drop_item(item, error, home)
         except Refused as error:
-            await self._bury_item(item, error)
+            if error.may_pass and row.refusals < REFUSAL_RETRIES:
+                row.refusals += 1
+                await self._drop_live(item)
+                return await self._put_off(row, error, channel)
+            await self._bury_item(item, error, await self._find_home(item, channel, error))
         except (ChannelError, StorageError) as error:
             await self._drop_live(item)
             return await self._put_off(row, error, channel)
@@ -251,9 +288,23 @@ class Outbox:
             await self._end_item(item, OutboxState.SENT, "")
         return True
 
+    async def _find_home(self, item: OutboxItem, channel: Channel | None, error: Refused) -> Thread | None:
+        """Return the private chat that gets what its place refuses for good, whatever the reason.
+
+        Files that are too large or empty are refused there, too.
+        """
+        if isinstance(error, Unconfirmed) or (item.kind == OutboxKind.FILE and not error.may_pass):
+            return None
+        try:
+            return await open_home(self._store, channel, _reader(item), item.thread)
+        except (ChannelError, StorageError) as later:
+            log.warning("outbox.no_private_chat thread=%s reason=%s", item.thread, later)
+            return None
+
     async def _show_item(self, item: OutboxItem, channel: Channel | None) -> None:
         if channel is None:
-            raise Unattended("the channel is not connected", 0.5)
+            away = WaitsForPerson if item.thread.channel == "console" else Unattended
+            raise away("the channel is not connected", 0.5)
         if item.kind == OutboxKind.FILE:
             await self._send_files(channel, item)
             return
@@ -316,6 +367,11 @@ class Outbox:
         """Schedule the next attempt after one on `channel`. Returns whether the row failed too long and is given up."""
         item, now = row.item, time.monotonic()
         first, row.unattended = not row.unattended, isinstance(error, Unattended)
+        row.waits = isinstance(error, WaitsForPerson)
+        if row.waits and item.kind not in ANSWERS and time.time() - item.created >= NEWS_SECONDS:
+            log.info("outbox.expired row=%d kind=%s thread=%s", item.id, item.kind, item.thread)
+            await self._end_item(item, OutboxState.DROPPED, _reason(error))
+            return True
         if isinstance(error, ChannelError) and not row.unattended:
             row.attempts += 1
             if row.attempts >= RETRY_LIMIT and time.time() - item.created >= RETRY_LIMIT_SECONDS:
@@ -325,6 +381,8 @@ class Outbox:
         row.failed = row.failed if row.failures else now
         row.failures += 1
         wait = backoff_seconds(row.failures, MAX_BACKOFF_SECONDS, MIN_BACKOFF_SECONDS)
+        if isinstance(error, Refused):
+            wait = min(wait, REFUSAL_SECONDS)
         if isinstance(error, TryLater) and channel is self._channel(item.thread.channel):
             wait = max(error.after, min(wait, 5.0) if error.after else wait)
         if isinstance(error, OutcomeUnknown):
@@ -332,7 +390,9 @@ class Outbox:
         row.due = now + wait
         note_here(reason=type(error).__name__)
         level = logging.WARNING if first or not row.unattended else logging.DEBUG
-        log.log(level, "outbox.later row=%d attempt=%d wait=%.1f reason=%s", item.id, row.failures, wait, error)
+        log.log(
+            level, "outbox.later row=%d attempt=%d wait=%.1f reason=%s", item.id, row.failures, wait, _reason(error)
+        )
         return False
 
     async def _count(self, row: Pending, error: ChannelError) -> None:
@@ -341,19 +401,40 @@ class Outbox:
         except StorageError as fault:  # the next failure records it, unless the process ends before
             log.error("outbox.uncounted row=%d reason=%s", row.item.id, fault)  # noqa: TRY400 — the reason is enough
 
-    async def _bury_item(self, item: OutboxItem, error: Exception) -> None:
-        """Give a row up: it becomes a dead letter, and its chat is notified once."""
+    async def _bury_item(self, item: OutboxItem, error: Exception, home: Thread | None = None) -> None:
+        """Give a row up: it becomes a dead letter, its chat is notified once, and its words go to `home`."""
         await self._drop_live(item)
-        reason = "; ".join(error.reasons.values()) if isinstance(error, FilesRefused) else error  # no names of files
-        log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, reason)
-        words, careful = _notice(item, error), isinstance(error, Unconfirmed)
-        await self._end_item(item, OutboxState.DEAD, str(error) or type(error).__name__, words, careful=careful)
+        log.error("outbox.dead row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, _reason(error))
+        words, careful = _notice(item, error, is_redirected=home is not None), isinstance(error, Unconfirmed)
+        again = await self._redirect(item, error, home)
+        await self._end_item(item, OutboxState.DEAD, str(error) or type(error).__name__, words, again, careful=careful)
 
     async def _drop_item(self, item: OutboxItem, error: ChatGone, home: Thread | None) -> None:
-        """Give up a row whose chat is gone: its words go to the private chat of their reader, if there is one."""
+        """Give up a row whose chat is gone: it goes to the private chat of its reader, if there is one.
+
+        An answer and its files are a dead letter, too.
+        """
         await self._drop_live(item)
-        log.error("outbox.gone row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, error)
-        await self._end_item(item, OutboxState.DROPPED, str(error) or type(error).__name__, home=home)
+        log.error("outbox.gone row=%d kind=%s thread=%s reason=%s", item.id, item.kind, item.thread, _reason(error))
+        state = OutboxState.DEAD if item.kind in ANSWERS else OutboxState.DROPPED
+        again = await self._redirect(item, error, home)
+        await self._end_item(item, state, str(error) or type(error).__name__, again=again)
+
+    async def _redirect(self, item: OutboxItem, error: Exception, home: Thread | None) -> Redirect | None:
+        """Return what goes to `home`: the words of a row, or copies of its files, since a dead letter keeps its own."""
+        if home is None:
+            return None
+        if item.kind != OutboxKind.FILE:
+            return Redirect(home, _reason(error), Final.load(item.payload).text)
+        entries = _file_entries(item)
+        if isinstance(error, FilesRefused):
+            entries = [entry for entry in entries if (refused := error.refused.get(entry["name"])) and refused.may_pass]
+        try:
+            payload = await asyncio.to_thread(_copy_entries, self._current.config.data_dir, item.id, entries)
+        except OSError as fault:
+            log.error("outbox.not_copied row=%d reason=%s", item.id, fault.strerror)  # noqa: TRY400 — the reason is enough
+            return None
+        return Redirect(home, _reason(error), list_items(entry["name"] for entry in entries), payload)
 
     async def _end_item(
         self,
@@ -361,21 +442,20 @@ class Outbox:
         state: OutboxState,
         error: str,
         words: str = "",
-        home: Thread | None = None,
+        again: Redirect | None = None,
         *,
         careful: bool = False,
     ) -> None:
         now = time.time()
 
-        def work(execute: Execute) -> None:
+        def work(execute: Execute) -> str:
             outbox.end_row(execute, item.id, state, error)
             if item.kind in (OutboxKind.REPLY, OutboxKind.FILE) or state is OutboxState.DEAD:
                 kind = AuditKind.DEAD_LETTER if state is OutboxState.DEAD else AuditKind.DELIVERY
                 what: dict[str, int | str] = {"id": item.id, "kind": item.kind}
                 audit.record(execute, AuditEvent(kind, item.thread, run=item.run, what=what, result=state.name.lower()))
-            if state is OutboxState.DROPPED and item.kind != OutboxKind.FILE:
-                text = Final.load(item.payload).text
-                redirect_answer(execute, _reader(item), home, item.thread, text, f"gone:{item.id}", now)
+            if again is not None:
+                redirect_answer(execute, _reader(item), again, item.thread, f"gone:{item.id}", now)
             if item.kind == OutboxKind.SAY and item.run is not None and state is not OutboxState.SENT:
                 approvals.report_unreached(execute, item.thread, item.run, now)
             if words:
@@ -383,27 +463,36 @@ class Outbox:
                 outbox.enqueue_notice(
                     execute, item.thread, words, key=key, now=now, reply_to=item.reply_to, careful=careful
                 )
+            return inbox.first_key(execute, item.run) if state is OutboxState.SENT and item.run is not None else ""
 
         # Unrecorded, it would be delivered again. A power failure may undo the end of a reply: its posts are recorded,
         # so they would be edited only.
         durable = state is not OutboxState.SENT or item.kind != OutboxKind.REPLY
-        await until_stored("outbox", lambda: self._store.run(work, durable=durable))
+        message = await until_stored("outbox", lambda: self._store.run(work, durable=durable))
+        if state is OutboxState.SENT:
+            log.info("outbox.delivered row=%d kind=%s key=%s", item.id, item.kind, message or "-")
         if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:
             await asyncio.to_thread(_discard_copies, self._outgoing_files(item))
 
 
 def _reader(item: OutboxItem) -> str:
     """Return the id of the person whom the words of a row are for; "" where they are for nobody in particular."""
-    return "" if item.kind == OutboxKind.FILE else item.person or Final.load(item.payload).mention
+    return item.person or ("" if item.kind == OutboxKind.FILE else Final.load(item.payload).mention)
 
 
-def _notice(item: OutboxItem, error: Exception) -> str:
+def _reason(error: Exception) -> str:
+    """Return the platform's words, without the names of files."""
+    errors = error.refused.values() if isinstance(error, FilesRefused) else [error]
+    return "; ".join(dict.fromkeys(str(each) or type(each).__name__ for each in errors))
+
+
+def _notice(item: OutboxItem, error: Exception, *, is_redirected: bool) -> str:
     """Return the notice about a dead letter; "" for a notice or a ping."""
     if item.kind not in (OutboxKind.REPLY, OutboxKind.FILE):
         return ""
     if item.kind == OutboxKind.FILE:
         if isinstance(error, FilesRefused):
-            sentences = (_("I could not send {name}: {reason}", name=n, reason=r) for n, r in error.reasons.items())
+            sentences = (_("I could not send {name}: {reason}", name=n, reason=r) for n, r in error.refused.items())
             return "\n".join(sentences)
         name = list_items(file["name"] for file in _file_entries(item))
         if isinstance(error, Unconfirmed):
@@ -411,6 +500,8 @@ def _notice(item: OutboxItem, error: Exception) -> str:
         return _("I could not send {name}: {reason}", name=name, reason=error)
     if isinstance(error, Unconfirmed):
         return _("I sent my answer, but got no confirmation. If you can't see it, ask me for it again.")
+    if is_redirected:
+        return _("I can't post my answer here, so I've sent it to your private chat.")
     return _("I have an answer but can't post it here. Whoever runs me can still deliver it (`fawn dead list`).")
 
 
@@ -431,6 +522,18 @@ def _discard_copies(files: Sequence[OutgoingFile]) -> None:
         files[0].path.parent.rmdir()
 
 
+def _copy_entries(data_dir: Path, row: int, entries: Sequence[dict[str, Any]]) -> bytes:
+    """Copy the files of a row into a folder of their own, and return the payload of a row with them. Raises OSError."""
+    folder, copies = command_folder(data_dir, "gone", str(row)), []
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, entry in enumerate(entries):
+        copy = folder / f"{number}-{Path(entry['path']).name}"
+        if entry["path"] and not copy.exists():
+            shutil.copyfile(copy_path(data_dir, entry["path"]), copy)
+        copies.append({**entry, "path": str(copy) if entry["path"] else ""})
+    return orjson.dumps(copies)
+
+
 def _file_entries(item: OutboxItem) -> list[dict[str, Any]]:
     raw = orjson.loads(item.payload)
     return raw if isinstance(raw, list) else [raw]  # an older version wrote a row for each file
@@ -447,14 +550,14 @@ def _write_texts(files: Sequence[OutgoingFile], texts: Sequence[str]) -> None:
         file.path.write_text(text, "utf-8")
 
 
-def undelivered_file(execute: Execute, data_dir: Path, run: int, number: int) -> OutgoingFile | None:
-    """Return a file of a run that is on its way still: its copy is there until it was delivered."""
+def undelivered_file(execute: Execute, run: int, number: int) -> OutgoingFile | None:
+    """Return a file of a run that is on its way still, with the stored path of its copy (`copy_path` says where)."""
     item = outbox.find_row(execute, f"run:{run}:files")
     entries = _file_entries(item) if item and item.state in (OutboxState.NEW, OutboxState.CLAIMED) else []
     if number >= len(entries) or not entries[number]["path"]:
         return None
     file = entries[number]
-    return OutgoingFile(copy_path(data_dir, file["path"]), file["name"], file["size"], file["caption"])
+    return OutgoingFile(Path(file["path"]), file["name"], file["size"], file["caption"])
 
 
 def files_payload(files: Sequence[OutgoingFile]) -> bytes:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, APPROVAL_OPTIONS, Approve, Ask
 from agent.core.context import NO_ANSWER, Answer
 from agent.messages import Author, Kind, Message, Origin, Thread
+from agent.permissions.invisible import LINES, show_literally
 from agent.permissions.rules import Grant
-from bot.base.plain_text import code_block
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Execute
@@ -19,10 +19,11 @@ from bot.database.states import QuestionKind, QuestionState, RunState
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import ask_elsewhere, may_answer, question_columns
 from bot.rights.known_people import call_person
-from bot.storage import conversations, grants, inbox, languages, outbox, runs, sent_messages
+from bot.storage import calls, conversations, inbox, languages, outbox, runs, sent_messages
 from bot.storage import questions as stored
 from bot.storage.questions import QuestionRow
 from catalogue import N_, _, every_translation, list_items
+from channels.base import Receipt
 from channels.shared.texts import shorten
 
 EXPIRED = N_("⌛ Nobody answered in time, so I'm continuing without an answer: {text}")
@@ -52,18 +53,40 @@ MAX_CALL_CHARS = 300  # of the call in it
 _NUMBERED = re.compile(r"(?m)^[ \t]*(\d{1,2})[ \t]*[:.)]")
 
 
-@dataclass(slots=True)
-class Bound:
-    """New answers; keys of all messages that answer; messages that answer none of the open questions, with the notice;
-    the keys of those that are read once the questions are answered; keys of messages of others, who are not asked; keys
-    of messages without an open question. Clicks on closed questions are dropped."""
+Given = tuple[QuestionRow, str]  # an open question, and the words that answer it
 
-    answers: list[tuple[QuestionRow, str, Message]] = field(default_factory=list)
-    answering: set[str] = field(default_factory=set)
-    refused: list[tuple[Message, Callable[[], str]]] = field(default_factory=list)
-    kept: set[str] = field(default_factory=set)
-    aside: set[str] = field(default_factory=set)
-    rest: list[str] = field(default_factory=list)
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The message answers these questions; none: it has answered its question before."""
+
+    given: Sequence[Given] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The message answers none of the open questions, and its author is told why.
+
+    `kept`: a later turn reads it, once no question is open.
+    """
+
+    why: str  # a sentence of the catalogue
+    options: Sequence[str] = ()  # that it names
+    kept: bool = False
+
+    def __str__(self) -> str:
+        return _(self.why, options=list_items(f"**{option}**" for option in self.options))
+
+
+class Effect(Enum):
+    """What becomes of a message that neither answers a question nor is refused."""
+
+    ASIDE = "aside"  # its author is not asked: it is a request of its own
+    REQUEST = "request"  # nothing is open that it could answer
+    DROPPED = "dropped"  # a press on a question that is closed
+
+
+Binding = Answered | Refused | Effect
 
 
 def bind(
@@ -72,70 +95,68 @@ def bind(
     replies: Mapping[str, str],
     may_answer: Callable[[QuestionRow, Message, str], bool],
     is_meant: Callable[[QuestionRow, Message], bool] = lambda _question, _message: True,
-) -> Bound:
-    """Bind the messages to the open ones of these questions, in order.
+) -> dict[str, Binding]:
+    """Bind the messages to the open ones of these questions, in order; return what becomes of each, by its key.
 
     `may_answer` says whether the author of a message may give an answer ("": any), and `is_meant` whether they are
     asked: from others, only a press, a reply to the question, or exactly one of its options is an answer. `replies` are
     the keys of messages that reply to a message with a question, and the question's id.
     """
-    bound = Bound()
+    bindings: dict[str, Binding] = {}
     unanswered = {question.id: question for question in questions if question.state == QuestionState.OPEN}
     known = {question.answer_key for question in questions}
     for message in messages:
-        click = message.kind is Kind.CLICK
         if message.key in known:
-            bound.answering.add(message.key)
-        elif not click and not (unanswered and message.may_answer):
-            bound.rest.append(message.key)
+            binding: Binding = Answered()
+        elif message.kind is not Kind.CLICK and not (unanswered and message.may_answer):
+            binding = Effect.REQUEST
         else:
-            target = message.target if click else replies.get(message.key, "")
             allowed = [question for question in unanswered.values() if may_answer(question, message, "")]
             meant = [question for question in allowed if is_meant(question, message)]
-            if not (meant or click or target):
-                allowed = [question for question in allowed if has_option(question, message.text)]
-            given = _match_message(allowed if click or target else meant or allowed, message, target)
-            if not callable(given) and not all(may_answer(question, message, text) for question, text in given):
-                bound.refused += [] if click else [(message, partial(_, ONLY_ONCE))]
-                continue
-            if callable(given) and not (meant or click):
-                bound.aside.add(message.key)
-                continue
-            if callable(given):
-                if not click:
-                    bound.refused.append((message, given))
-                    bound.kept |= set() if _names_option(allowed, message) else {message.key}
-                continue
-            bound.answering.add(message.key)
-            for question, text in given:
-                bound.answers.append((question, text, message))
-                del unanswered[question.id]
-    return bound
+            binding = _bind_one(message, allowed, meant, replies.get(message.key, ""))
+        match binding:
+            case Answered(given) if not all(may_answer(question, message, text) for question, text in given):
+                binding = Refused(ONLY_ONCE)
+            case Answered(given):
+                for question, _text in given:
+                    del unanswered[question.id]
+            case _:
+                pass
+        is_press = message.kind is Kind.CLICK
+        bindings[message.key] = Effect.DROPPED if is_press and isinstance(binding, Refused) else binding
+    return bindings
 
 
-def _match_message(
-    allowed: list[QuestionRow], message: Message, target: str
-) -> list[tuple[QuestionRow, str]] | Callable[[], str]:
-    """Return the questions that a message answers, with the answers, or what says why it answers none.
-
-    `allowed` are the open questions that its author may answer.
-    """
-    if target or not allowed:
-        meant = [(question, message.text) for question in allowed if question.id == target]
-        if not meant:
-            return partial(_, KEPT_FOR_CLOSED)
+def _bind_one(message: Message, allowed: list[QuestionRow], meant: list[QuestionRow], replied: str) -> Binding:
+    """Return what one message does. `allowed`: its author may answer them; `meant`: and was asked."""
+    target = message.target if message.kind is Kind.CLICK else replied
+    if target:
+        binding = _accept([(each, message.text) for each in allowed if each.id == target], KEPT_FOR_CLOSED)
     else:
-        meant = numbered_answers(allowed, message.text) or _match_text(allowed, message.text)
-        if not meant:
-            return partial(_, AMBIGUOUS if _names_option(allowed, message) else KEPT_BESIDE_SEVERAL)
-    given = [(question, answer) for question, text in meant if (answer := question.accept(text)) is not None]
-    if len(given) < len(meant):
-        refusing = next(question for question, text in meant if question.accept(text) is None)
-        return lambda: _(KEPT, options=list_items(f"**{option}**" for option in refusing.options))
-    return given
+        among = meant or [each for each in allowed if has_option(each, message.text)]
+        found = numbered_answers(among, message.text) or _match_text(among, message.text)
+        binding = _accept(found, AMBIGUOUS if _names_option(among, message) else KEPT_BESIDE_SEVERAL)
+    if isinstance(binding, Answered):
+        return binding
+    if not meant and message.kind is not Kind.CLICK:
+        return Effect.ASIDE
+    return replace(binding, kept=not _names_option(allowed, message))
 
 
-def _match_text(allowed: list[QuestionRow], text: str) -> list[tuple[QuestionRow, str]]:
+def _accept(meant: Sequence[Given], why_none: str) -> Answered | Refused:
+    """Return the answers as their questions accept them."""
+    if not meant:
+        return Refused(why_none)
+    given = list[Given]()
+    for question, text in meant:
+        answer = question.accept(text)
+        if answer is None:
+            return Refused(KEPT, question.options)
+        given.append((question, answer))
+    return Answered(given)
+
+
+def _match_text(allowed: list[QuestionRow], text: str) -> list[Given]:
     """Return the only question, one with such an option, or the first that takes any text. A question without free text
     is never chosen among several that have the same option."""
     named = [each for each in allowed if text.strip().casefold() in map(str.casefold, each.options)]
@@ -164,7 +185,7 @@ def is_meant_for(execute: Execute, question: QuestionRow, person: str) -> bool:
     return person in asked if asked else not question.who or person in question.who.split()
 
 
-def numbered_answers(questions: list[QuestionRow], text: str) -> list[tuple[QuestionRow, str]]:
+def numbered_answers(questions: list[QuestionRow], text: str) -> list[Given]:
     """Split numbered answers, such as "2: yes", one a line. Empty when the text is anything else."""
     by_number = {question.number: question for question in questions if question.number}
     before, *parts = _NUMBERED.split(text)
@@ -178,36 +199,36 @@ def numbered_answers(questions: list[QuestionRow], text: str) -> list[tuple[Ques
 
 
 def record_answers(
-    execute: Execute,
-    access: AccessPolicy,
-    conversation: str,
-    messages: Collection[Message],
-    now: float,
-    *,
-    is_shown: bool = True,
-) -> Bound:
-    """Bind messages to the open questions of a conversation and record the answers. Raises Damaged.
+    execute: Execute, access: AccessPolicy, conversation: str, messages: Collection[Message], now: float
+) -> dict[str, Binding]:
+    """Bind messages to the open questions of a conversation and record the answers. Raises Damaged."""
+    questions = stored.unresolved_questions(execute, conversation)
+    replies = _replies(execute, messages) if questions else {}
+    bindings = bind(questions, messages, replies, _rights(execute, access, now), _meant(execute))
+    for message in messages:
+        binding = bindings[message.key]
+        for question, text in binding.given if isinstance(binding, Answered) else ():
+            record_answer(execute, question, text, message, now)
+    return bindings
+
+
+def record_answer(
+    execute: Execute, question: QuestionRow, text: str, message: Message, now: float, *, is_shown: bool = True
+) -> None:
+    """Record an answer, unless there is one already, and what follows from it.
 
     `is_shown` says whether the message with the buttons shows what was pressed: not if they were elsewhere.
     """
-    questions = stored.unresolved_questions(execute, conversation)
-    replies = _replies(execute, messages) if questions else {}
-    bound = bind(questions, messages, replies, _rights(execute, access, now), _meant(execute))
-    bound.answers[:] = [
-        (question, text, message)
-        for question, text, message in bound.answers
-        if stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now)
-    ]
-    for question, text, message in bound.answers:
-        pressed = message.id if message.kind is Kind.CLICK and is_shown else ""
-        outbox.enqueue_settled(execute, question, now, pressed=pressed, cause=message.key)
-        if question.kind == QuestionKind.APPROVE:
-            _record_decision(execute, question, text, message)
-            _store_grant(execute, question, text, message, now)
-            _announce_decision(execute, question, text, message, now, is_shown=is_shown)
-        elif not is_shown:
-            _announce_here(execute, question, text, message, now)
-    return bound
+    if not stored.record_answer(execute, question, text, by=message.author.id, key=message.key, now=now):
+        return
+    pressed = message.id if message.kind is Kind.CLICK and is_shown else ""
+    outbox.enqueue_settled(execute, question, now, pressed=pressed, cause=message.key)
+    if question.kind == QuestionKind.APPROVE:
+        _record_decision(execute, question, text, message)
+        _store_grant(execute, question, text, message, now)
+        _announce_decision(execute, question, text, message, now, is_shown=is_shown)
+    elif not is_shown:
+        _announce_here(execute, question, text, message, now)
 
 
 def _rights(execute: Execute, access: AccessPolicy, now: float) -> Callable[[QuestionRow, Message, str], bool]:
@@ -235,15 +256,15 @@ def _announce_decision(
         other, reader = Thread.parse(row.thread), run.author
         reply_to = run.reply_to
     with languages.speak_to(execute, other, reader):
-        option = next((each for each in APPROVAL_OPTIONS if text in every_translation(each)), text)
-        words, key = _chosen(execute, question, _(option), message), f"{_answer_key(question, message)}:other"
+        words = _chosen(execute, question, _(_agent_answer(question, text)), message)
+        key = f"{answer_key(question.id, message.key)}:other"
         outbox.enqueue_notice(execute, other, words, key=key, now=now, reply_to=reply_to)
 
 
 def _announce_here(execute: Execute, question: QuestionRow, text: str, message: Message, now: float) -> None:
     """Say where somebody answered what they answered."""
     with languages.speak_to(execute, message.thread, message.author):
-        words, key = _chosen(execute, question, text, message), _answer_key(question, message)
+        words, key = _chosen(execute, question, text, message), answer_key(question.id, message.key)
         outbox.enqueue_notice(execute, message.thread, words, key=key, now=now, reply_to=message.id)
 
 
@@ -264,23 +285,24 @@ def _giver(execute: Execute, question: QuestionRow, person: str) -> str:
     return run.requester if run else ""
 
 
-def _answer_key(question: QuestionRow, message: Message) -> str:
-    return f"answered:{question.id}:{message.key}"
+def answer_key(question: str, message: str) -> str:
+    """Return the key of the notice that says who answered a question, with the message of this key."""
+    return f"answered:{question}:{message}"
 
 
 def _shown_call(question: QuestionRow) -> str:
     """Return the beginning of the call that was decided, as a block of code."""
     call = shorten(question.call, MAX_CALL_CHARS)
-    return f"\n\n{code_block(call)}" if call else ""
+    return f"\n\n{show_literally(call, LINES)}" if call else ""
 
 
 def _store_grant(execute: Execute, question: QuestionRow, answer: str, message: Message, now: float) -> None:
     """Store what a person allows for the future, if that is the answer."""
-    scopes = {ALLOW_HERE: question.conversation, ALWAYS_ALLOW: grants.EVERYWHERE}
+    scopes = {ALLOW_HERE: question.conversation, ALWAYS_ALLOW: calls.EVERYWHERE}
     scope = scopes.get(_agent_answer(question, answer))
     if scope is not None and question.grant_tool:
         grant = Grant(question.grant_tool, question.grant_subject)
-        grants.store_grant(execute, scope, grant, message.thread, message.author, now)
+        calls.store_grant(execute, scope, grant, message.thread, message.author, now)
         what = describe_grant(grant.tool, grant.subject) | {"scope": "conversation" if scope else "everywhere"}
         audit.record(execute, AuditEvent(AuditKind.GRANT_GIVEN, message.thread, message.author.id, what=what))
 
@@ -315,21 +337,35 @@ def _record_decision(execute: Execute, question: QuestionRow, answer: str, messa
     audit.record(execute, event)
 
 
-def can_click(
-    execute: Execute, access: AccessPolicy, conversation: str, click: Message, pending: Collection[Message], now: float
-) -> bool | None:
-    """Return whether a click answers an open question: False if this person may not, None if nobody can any more.
+def find_pressed(
+    execute: Execute, access: AccessPolicy, conversation: str, press: Message, pending: Collection[Message], now: float
+) -> Given | Receipt:
+    """Return the open question that a press answers, and the answer, or the receipt of a press without effect.
 
     `pending` are messages that no run has taken yet: one of them may answer the question.
     """
     questions = stored.unresolved_questions(execute, conversation)
     may = _rights(execute, access, now)
-    bound = bind(questions, pending, _replies(execute, pending), may, _meant(execute))
-    answered = {question.id for question, *_rest in bound.answers}
+    bindings = bind(questions, pending, _replies(execute, pending), may, _meant(execute)).values()
+    answered = {question.id for each in bindings if isinstance(each, Answered) for question, _text in each.given}
     for question in questions:
-        if question.id == click.target and question.state == QuestionState.OPEN and question.id not in answered:
-            return may(question, click, click.text)
-    return None
+        if question.id == press.target and question.state == QuestionState.OPEN and question.id not in answered:
+            answer = question.accept(press.text)
+            return Receipt.IGNORED if answer is None or not may(question, press, answer) else (question, answer)
+    return Receipt.DUPLICATE
+
+
+def tell_decision(execute: Execute, conversation: str, press: Message, now: float) -> None:
+    """Say who answered a question before this press on one of its old buttons: to each person once."""
+    question = stored.find_question(execute, conversation, press.target)
+    if question is None or not question.answer or question.answered_by in ("", press.author.id):
+        return
+    with languages.speak_to(execute, press.thread, press.author):
+        name, answer = call_person(execute, press.thread.channel, question.answered_by), question.answer
+        option = _(_agent_answer(question, answer)) if question.kind == QuestionKind.APPROVE else answer
+        words = _(CHOSEN, name=name, option=shorten(option, MAX_CALL_CHARS), question=question.text)
+        key = f"decided:{question.id}:{press.author.id}"
+        outbox.enqueue_notice(execute, press.thread, words, key=key, now=now, reply_to=press.id)
 
 
 def _replies(execute: Execute, messages: Iterable[Message]) -> dict[str, str]:
@@ -408,8 +444,8 @@ def replace_questions(
         old = known.get(ask.id)
         if old and old.state == QuestionState.ANSWERED and ask.id not in resumed:
             continue
-        if old and old.state == QuestionState.ANSWERED:
-            outbox.enqueue_settled(execute, old, now, cause="again")
+        if old and (old.state == QuestionState.ANSWERED or old.run != run):
+            outbox.enqueue_settled(execute, old, now, cause="again")  # its buttons are only below
         shown = number if len(asks) > 1 else old.number if old else 0
         columns = question_columns(ask, requester.id)
         answerers = {name: getattr(old, name) for name in columns} if old else columns

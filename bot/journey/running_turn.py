@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from agent.blocks import NOTED_STEP, Failed, Step, command_hint
 from agent.core.context import CallNote, JudgedCall, LedgerEntry, T, Turn
 from agent.exposure import Exposure
-from agent.messages import Kind, Message
+from agent.messages import Kind, Message, UserInput
 from agent.spending import Meter
-from agent.user_input import UserInput
 from bot.base.plain_text import plain_line
 from bot.config.schema import ServiceLimits
 from bot.database import audit
@@ -27,12 +26,13 @@ from bot.journey.exposure import make_row
 from bot.journey.feed import RunFeed
 from bot.journey.inbox import longest_wait
 from bot.journey.talk_above import talk_above
+from bot.rights.budgets import charge_sandbox
 from bot.rights.claimed_run import ClaimedRun
 from bot.rights.current import Current
 from bot.rights.reservations import Budgets
-from bot.rights.sandbox_costs import charge_sandbox
 from bot.storage import calls as judged_calls
-from bot.storage import tool_calls, usage
+from bot.storage import usage
+from bot.storage.calls import begin_call, record_result
 from bot.storage.exposures import store_exposure
 from bot.storage.usage import Payer
 from catalogue import _, join_sentences, list_items, ngettext, use_language
@@ -138,8 +138,8 @@ class Account:
         self.state: HeldState | None = None  # of the conversation, which each commit saves
         meter.gate = budgets.gate(self.payer)
 
-    async def commit(self, work: Callable[[Execute], T]) -> T:
-        """Run `work` and record what is new since the last commit, in one transaction."""
+    async def commit(self, work: Callable[[Execute], T], *, durable: bool = True) -> T:
+        """Run `work` and record what is new since the last commit, in one transaction, as `Database.run`."""
         await self._budgets.load_prices(self.meter.unrecorded)
         calls, notes, judged = self.meter.take_unrecorded(), [*self.notes], [*self.judged]
         seconds, self.sandbox_seconds = self.sandbox_seconds, 0.0
@@ -163,7 +163,7 @@ class Account:
             return work(execute)
 
         try:
-            done = await self.claimed.run(both)
+            done = await self.claimed.run(both, durable=durable)
         except Exception:  # whatever the error: the next commit records them
             self.meter.put_back(calls)
             self.sandbox_seconds += seconds
@@ -265,13 +265,12 @@ class StoredLedger:
     async def begin(self, call: str) -> LedgerEntry | None:
         """Record that the call starts, unless it has started before."""
         self._account.has_ledger = True
-        return await self._account.commit(partial(tool_calls.begin_call, conversation=self._conversation, call=call))
+        return await self._account.commit(partial(begin_call, conversation=self._conversation, call=call))
 
     async def end(self, call: str, result: str) -> None:
-        """Record its result."""
-        await self._account.commit(
-            partial(tool_calls.record_result, conversation=self._conversation, call=call, result=result)
-        )
+        """Record its result. It reaches the disk with the next call's begin, or with the end of the turn."""
+        record = partial(record_result, conversation=self._conversation, call=call, result=result)
+        await self._account.commit(record, durable=False)
 
 
 def _noted_step(message: Message, *, taken: bool) -> Step:

@@ -14,7 +14,7 @@ from bot.journey.feed import RunFeed
 from bot.journey.running_turn import RunningTurn
 from bot.journey.transcript import TranscriptRecorder, step_of
 from bot.rights.claimed_run import ClaimedRun
-from bot.storage import run_steps
+from bot.storage import transcripts
 from bot.storage.transcripts import TranscriptEntry
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class StepJournal:
 
     def _save(self, execute: Execute, steps: Mapping[str, TranscriptEntry]) -> None:
         if steps:
-            run_steps.save_steps(execute, self._job.conversation, [*steps.values()])
+            transcripts.save_steps(execute, self._job.conversation, [*steps.values()])
 
     async def close(self) -> None:
         """Write no more."""
@@ -71,7 +71,7 @@ class StepJournal:
         """Show what sub-agents did in an earlier attempt of the run, and keep what they had begun for this one."""
         if self._job.fresh:
             return
-        read = partial(run_steps.read_steps, conversation=self._job.conversation)
+        read = partial(transcripts.read_steps, conversation=self._job.conversation)
         stored = await self._store.run(read, durable=False)
         running = {step.id for each in stored if (step := step_of(each)).state == "running"}
         inner = [step for each in stored if (step := step_of(each)).parent]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agent.messages import Kind, Message, Quote
+from agent.messages import Kind, Message, Quote, omitted
 from agent.spending import text_tokens
 from bot.config.schema import ServiceLimits
 from bot.database.database import Execute
@@ -30,16 +30,36 @@ class TalkAbove:
     kept: tuple[Quote, ...] = ()
 
     def bound(self, message: Message) -> Message:
-        """Return the message with the latest of its earlier messages only, oldest first, and no known one."""
+        """Return the message with the root of its thread and the latest of its earlier messages, but no known one.
+
+        What is left out in a thread is said between them.
+        """
         earlier = [each for each in message.quotes if each.kind == "earlier" and each.id not in self.known]
-        left, latest = self.tokens, list[Quote]()
-        for quote in reversed(earlier[len(earlier) - self.most :] if self.most else []):
+        others = [each for each in message.quotes if each.kind not in ("earlier", "omitted")]
+        if not self.most:
+            return replace(message, quotes=tuple(others))
+        topic = message.thread.topic
+        root = [shorten_root(each, self.tokens // 2) for each in earlier[:1] if each.id == topic]
+        rest, latest = earlier[len(root) :], list[Quote]()
+        left = self.tokens - sum(text_tokens(each.text) for each in root)
+        for quote in reversed(rest[-self.most :]):
             left -= text_tokens(quote.text)
             if left < 0:
                 break
             latest.insert(0, quote)
-        others = (each for each in message.quotes if each.kind != "earlier")
-        return replace(message, quotes=(*latest, *others))
+        gaps = [each.text for each in message.quotes if each.kind == "omitted"]
+        missing, is_counted = sum(int(gap or 0) for gap in gaps) + len(rest) - len(latest), all(gaps)
+        is_thread = topic not in ("", message.id)
+        gap = [omitted(missing if is_counted else None)] if gaps or (missing and is_thread) else []
+        return replace(message, quotes=(*root, *gap, *latest, *others))
+
+
+def shorten_root(root: Quote, tokens: int) -> Quote:
+    """Return the first message of a thread with at most about so many tokens of its text: it says what it is about."""
+    text = root.text
+    while text and text_tokens(text) > tokens:
+        text = text[: min(len(text) - 1, len(text) * tokens // text_tokens(text))]
+    return root if text == root.text else replace(root, text=f"{text}…")
 
 
 NO_TALK = TalkAbove()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from agent.messages import Thread
-from bot.base.jobs import Effect
+from bot.base.background import Effect
 from bot.database.database import Database, Execute
 from bot.rights.reservations import Budgets
 from bot.service.outcome_records import job_recorder

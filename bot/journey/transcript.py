@@ -81,7 +81,7 @@ class TranscriptRecorder:
             case Step():
                 text = block.detail or block.title
                 entry = TranscriptEntry(f"step:{block.id}", EntryKind.STEP, text, at, state=block.state)
-                return replace(entry, parent=block.parent, step_title=block.title)
+                return replace(entry, parent=block.parent, step_title=block.title, output=block.output)
             case Ask() | Approve():
                 ask = block.to_question() if isinstance(block, Approve) else block
                 text = "\n".join([ask.question, *(f"- {option}" for option in ask.options)])
@@ -146,7 +146,7 @@ def step_of(entry: TranscriptEntry) -> Step:
     detail = entry.text if entry.text != entry.step_title else ""
     id = entry.item.removeprefix("step:")
     step = Step(id, entry.step_title, detail=detail, thinking=id.startswith(THINKING_STEP), parent=entry.parent)
-    return replace(step, state=cast(StepState, entry.state))
+    return replace(step, state=cast(StepState, entry.state), output=entry.output)
 
 
 def with_thoughts(blocks: Sequence[Block], thoughts: Sequence[Step]) -> list[Block]:

@@ -1,40 +1,91 @@
-"""The end of a turn: its state repaired, its files collected, and one transaction that records all of it."""
+"""The end of a turn: its state repaired, its files collected, and one transaction that records all of it.
+
+Hold what a turn has done so far, and what its end writes.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from agent.blocks import Done, Failed, Notice, Step, Usage, View, command_hint, internal_fault
+from agent.blocks import Done, Failed, Final, Notice, Step, Usage, View, command_hint, internal_fault
+from agent.core.context import WorkClock
 from bot.base.background import until_stored
 from bot.base.data_dir import conversation_folder
 from bot.base.side_work import record_posted
-from bot.base.spool import run_folder
+from bot.base.stored_files import run_folder
+from bot.config.schema import ServiceLimits
 from bot.database.database import Database, Execute, StorageError
 from bot.database.states import OutboxKind, RunState
 from bot.journey import artifacts, changed_messages, claims, questions
 from bot.journey.addressing import is_own
 from bot.journey.artifacts import Artifacts, is_silent
+from bot.journey.attachments import Attachments
 from bot.journey.claimed_store import ClaimLost
 from bot.journey.feed import SUSPENDED, Feed
+from bot.journey.live_questions import StoredLiveQuestions
 from bot.journey.outbox import Outbox, files_payload
-from bot.journey.running_turn import RunningTurn
+from bot.journey.running_turn import Account, RunningTurn, StoredSteering
+from bot.journey.step_journal import StepJournal
+from bot.journey.task_sandboxes import TaskSandboxes
 from bot.journey.titles import enqueue_title
-from bot.journey.transcript import with_thoughts
-from bot.journey.turn_part import EndedTurn
-from bot.journey.turn_state import RunResult, TurnState
+from bot.journey.transcript import TranscriptRecorder, with_thoughts
+from bot.journey.turn_part import EndedTurn, TurnPart
 from bot.rights.claimed_run import ClaimedRun, RunEnding
 from bot.rights.reservations import Budgets
-from bot.storage import outbox, outputs
+from bot.storage import inbox, outbox, runs
 from bot.storage.outbox import OutboxItem
-from bot.storage.request_costs import usage_of_run
+from bot.storage.usage import usage_of_run
 from catalogue import _
 from channels.base import Channel
 from sandbox.base import SandboxError
+from sandbox.engines.select import LazySandbox
+
+if TYPE_CHECKING:
+    from agent.turn.turn import Agent
+
+
+@dataclass(slots=True)
+class TurnState:
+    """What a turn has done so far, kept outside its task, so that a stop finds it."""
+
+    agent: Agent
+    limits: ServiceLimits
+    account: Account
+    uploads: Attachments
+    steering: StoredSteering
+    view: View
+    journal: StepJournal
+    questions: StoredLiveQuestions
+    task_sandboxes: TaskSandboxes
+    sandbox: LazySandbox
+    parts: Sequence[TurnPart] = ()  # of the features
+    title: str = ""  # for a conversation without one, where no model makes it
+    title_text: str = ""  # from which a model makes it
+    clock: WorkClock = field(init=False)
+    begun: bool = False  # the agent was called: its checkpoint may need repair
+    clean: bool = False  # the agent ended by itself
+
+    def __post_init__(self) -> None:
+        self.clock = WorkClock(self.limits.turn_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What the transaction that ends a run writes. `before` are the stored stamps of outputs/."""
+
+    ending: RunEnding
+    final: Final
+    collected: Artifacts = field(default_factory=lambda: Artifacts(stamps={}))
+    before: Mapping[str, str] = field(default_factory=dict)
+    title_text: str = ""
+    transcript: TranscriptRecorder | None = None
+
 
 log = logging.getLogger(__name__)
 
@@ -179,8 +230,10 @@ class TurnEnd:
             if end.transcript:
                 steered = claims.steered_messages(execute, job) if has_steered else []
                 end.transcript.store(execute, work.view, steered, collected, now)
-            outputs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
+            runs.replace_stamps(execute, job.conversation, collected.stamps, end.before)
             final = replace(end.final, seconds=now - job.started, tokens=used.input + used.output)
+            if final.state == "failed":
+                final = replace(final, retry=bool(inbox.rows_of_request(execute, job.run, job.conversation)))
             answers = not is_silent(job.is_unattended, work.view, collected)
             channel = self._channel(job.thread.channel)
             ended = EndedTurn(job, ending.state, end.final.text, collected, channel, answers, now, parts)
@@ -227,7 +280,7 @@ class TurnEnd:
 
     async def _known_stamps(self, job: ClaimedRun) -> dict[str, str]:
         try:
-            return await self._store.run(lambda each: outputs.known_stamps(each, job.conversation), durable=False)
+            return await self._store.run(lambda each: runs.known_stamps(each, job.conversation), durable=False)
         except StorageError:  # then files may be sent twice rather than never; recording the end retries anyway
             log.exception("turn.outputs_unknown")
             return {}

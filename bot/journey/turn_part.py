@@ -13,7 +13,7 @@ from bot.database.states import OutboxKind, RunState
 from bot.journey.artifacts import Artifacts
 from bot.journey.running_turn import Account
 from bot.rights.claimed_run import ClaimedRun
-from bot.storage.request_costs import RequestPart
+from bot.storage.usage import RequestPart
 from channels.base import Channel
 
 OutboxRow: TypeAlias = tuple[OutboxKind, str, bytes]

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.blocks import Approve, Ask, Failed, internal_fault
 from agent.core.context import TurnContext
 from agent.parsing.child import ParserProcess
+from agent.shown_links import LinkGuard
 from bot.base.data_dir import conversation_folder
-from bot.base.log import run_var, thread_var
+from bot.base.log import key_var, run_var, thread_var
 from bot.database.database import Database
-from bot.journey.attachments import Attachments
+from bot.journey.attachments import Attachments, UploadInspector
 from bot.journey.exposure import open_exposure
 from bot.journey.feed import Feed
 from bot.journey.live_questions import StoredLiveQuestions
 from bot.journey.outbox import Outbox
-from bot.journey.run_reply import open_run_reply
+from bot.journey.questions import answer_key
+from bot.journey.replies import open_run_reply
 from bot.journey.running_turn import (
     RunningTurn,
     StoredLedger,
@@ -31,10 +34,8 @@ from bot.journey.running_turn import (
 )
 from bot.journey.step_journal import StepJournal
 from bot.journey.task_sandboxes import TaskSandboxes
-from bot.journey.turn_end import TurnEnd
+from bot.journey.turn_end import TurnEnd, TurnState
 from bot.journey.turn_part import MakeTurnPart
-from bot.journey.turn_state import TurnState
-from bot.journey.upload_details import UploadInspector
 from bot.rights.claimed_run import ClaimedRun
 from bot.rights.current import Current
 from bot.rights.permissions import TurnPermissions
@@ -51,6 +52,7 @@ if TYPE_CHECKING:  # it imports the whole agent stack, which the bot loads in a 
 
 log = logging.getLogger(__name__)
 
+TOLD_SECONDS = 5.0  # for the notice that says who answered elsewhere, before the work goes on below it
 SIGN_ROUNDS = 3  # of the event loop, in which the channel shows that the bot works, before a turn takes its time
 
 
@@ -78,11 +80,13 @@ class TurnRunner:
         self._rates = rates
         self._provider = provider
         self._folders = folders
+        self._outbox = outbox
         self._channel = channel
         self._data_dir = data_dir
         self._parser = parser
         self._end = TurnEnd(store, budgets, self.feed, outbox, channel, data_dir)
         self._parts = parts
+        self._working: set[int] = set()  # runs whose end is not being recorded yet
 
     def folder(self, conversation: str) -> Path:
         """Return the folder of a conversation's workspace, uploads and outputs."""
@@ -90,19 +94,22 @@ class TurnRunner:
 
     def make_reply(self, job: ClaimedRun) -> Reply:
         """Return the reply that shows this run and continues what is visible of it already."""
-        return open_run_reply(self._store, self._current, self._channel(job.thread.channel), job)
+        channel, works = self._channel(job.thread.channel), partial(self._working.__contains__, job.run)
+        return open_run_reply(self._store, self._current, channel, job, works)
 
     async def run_turn(self, live: RunningTurn) -> None:
         """Run the agent, then record the end. Never raises: this is the boundary of a turn's task."""
         set_language(live.job.language)
         thread_var.set(str(live.job.thread))
         run_var.set(str(live.job.run))
+        key_var.set(live.job.messages[0].key if live.job.messages else "")
         log.info("turn.begin attempt=%d messages=%d", live.job.attempt, len(live.job.messages))
         async with self._current.use_agent() as agent:
             await self._run_and_end(live, self._begin(live, agent))
 
     async def _run_and_end(self, live: RunningTurn, work: TurnState) -> None:
         live.working = True
+        self._working.add(live.job.run)
         try:
             await self._run_agent(live, work)
         except asyncio.CancelledError:
@@ -119,6 +126,7 @@ class TurnRunner:
                 log.exception("turn.fault")
                 live.feed.record(internal_fault())
         live.working = False
+        self._working.discard(live.job.run)
         await asyncio.shield(self._end.record(live, work))
 
     def _begin(self, live: RunningTurn, agent: Agent) -> TurnState:
@@ -129,8 +137,7 @@ class TurnRunner:
         sandbox = LazySandbox(self._provider, job.conversation, folder)
         voice = self._current.config.voice
         inspector = UploadInspector(sandbox, agent.sees_pictures, voice, account.meter, self._parser)
-        accepts = self._current.config.uploads
-        uploads = Attachments(self._store, job.conversation, folder, limits, accepts, inspector=inspector)
+        uploads = Attachments(self._store, job.conversation, folder, self._current, inspector=inspector)
         journal = StepJournal(self._store, account.claimed, job, live.feed)
         steering = StoredSteering(account, live, uploads, self._channel(job.thread.channel), self._current)
         permissions = TurnPermissions(self._store, self._current, job)
@@ -157,6 +164,8 @@ class TurnRunner:
             what = _("I can't read what you wrote: it was damaged on my side.")
             live.feed.record(Failed(what, _("Please send it again.")))
             return
+        told = [answer_key(answer.id, answer.key) for answer in job.answers]
+        await self._outbox.wait_for(told, TOLD_SECONDS)
         channel = self._channel(job.thread.channel)
         context = TurnContext(work.sandbox, StoredLedger(work.account, job.conversation), work.steering)
         context.permissions, context.questions = work.questions.permissions, work.questions
@@ -175,7 +184,9 @@ class TurnRunner:
         work.begun = True
         context.clock = work.clock
         async with asyncio.timeout(work.clock.seconds) as work.clock.timeout:
-            async for block in work.agent.run(turn, context):
-                block = await work.questions.prepare(block) if isinstance(block, Ask | Approve) else block
-                live.feed.publish(block)
+            guard = LinkGuard(context.exposure) if channel and channel.limits.fetches_links else None
+            async for made in work.agent.run(turn, context):
+                for block in guard.take(made) if guard else (made,):
+                    asked = await work.questions.prepare(block) if isinstance(block, Ask | Approve) else block
+                    live.feed.publish(asked)
         work.clean = True

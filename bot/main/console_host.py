@@ -15,8 +15,7 @@ from bot.status.status import ServiceStatus
 from bot.storage import conversations, questions
 from bot.storage.questions import QuestionRow
 from catalogue import _, format_duration, ngettext
-from channels.console.host import ConsoleHost
-from channels.console.view import Progress
+from channels.console.view import ConsoleHost, Progress
 
 LOOK_SECONDS = 0.05  # between looks for open work of one console
 

@@ -12,8 +12,7 @@ from bot.base.findings import Check
 from bot.budgets.feature import FEATURE as BUDGETS
 from bot.commands.core import CORE_COMMANDS
 from bot.commands.feature import Door, Feature
-from bot.commands.presses import PressTable
-from bot.commands.table import Commands
+from bot.commands.table import Commands, PressTable
 from bot.commands.waits import WaitTable
 from bot.config.schema import Config
 from bot.database.database import Execute
@@ -26,7 +25,6 @@ from bot.privacy.feature import FEATURE as PRIVACY
 from bot.prompts.feature import FEATURE as PROMPTS
 from bot.rights.current import Current
 from bot.schedules.feature import FEATURE as SCHEDULES
-from bot.siem.feature import FEATURE as SIEM
 from bot.skills.feature import FEATURE as SKILLS
 from bot.storage.personal import CORE, PersonalTable, Tables
 from bot.tasks.feature import FEATURE as TASKS
@@ -36,7 +34,7 @@ from bot.waiting.feature import FEATURE as WAITING
 
 FEATURES: tuple[Feature, ...] = (
     *(MEMORY, BUDGETS, SCHEDULES, HOOKS, TASKS, THREADS, WAITING, ACCOUNTS, SKILLS),
-    *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS, DRILL, SIEM, API),
+    *(PROMPTS, TEAM, NOTIFICATIONS, OUTCOMES, PRIVACY, BACKUPS, DRILL, API),
 )
 
 

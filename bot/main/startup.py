@@ -1,4 +1,7 @@
-"""Open the database and the listener at a start, and end what the last process left open."""
+"""Open the database and the listener at a start, and end what the last process left open.
+
+Register this process among those that work on the database, and release what dead ones held.
+"""
 
 from __future__ import annotations
 
@@ -11,31 +14,102 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bot.base.loop_watch import LoopWatch
+from agent.fair_slots import share_model_calls
+from bot.base.data_dir import host_name
+from bot.base.process import LoopWatch
+from bot.base.version import VERSION
 from bot.config.schema import Config
-from bot.database.database import Database, DatabaseAway, StorageError
+from bot.config.source import shared_digest
+from bot.database.audit import AuditEvent, AuditKind
+from bot.database.data_lock import name_lock
+from bot.database.database import Database, DatabaseAway, Execute, StorageError
 from bot.database.disk_reserve import set_aside
 from bot.database.migrate import COPYING, RESTORING
-from bot.database.replicas import enter
+from bot.database.replicas import ALONE, ReplicaRow, enter, register
 from bot.database.states import ReplicaState
 from bot.database.web_people import WEB
+from bot.fleet.membership import Replicas, exit_timer
+from bot.journey import claims
+from bot.journey.inbox import extend_bundle_wait
 from bot.main import web_channel
-from bot.main.registration import begin_process, keep_lease
+from bot.main.features import FEATURES
 from bot.rights.current import Current
+from bot.service.audit_upkeep import record_config
 from bot.service.channel_supervisor import Connect, connector_of
 from bot.service.shared_files import follow_tokens
 from bot.service.store import ENDED_SECONDS, open_store, prepare_store, store_fault
 from bot.status.status import ServiceStatus
 from bot.status.trouble import Trouble
+from bot.storage.budgets import release_dead as release_dead_holds
+from bot.storage.channels import StoredCatchUp
+from bot.storage.jobs import release_stale_jobs
 from bot.storage.languages import read_chosen
-from bot.storage.watermarks import StoredCatchUp
 from catalogue import localized
+from channels.shared.rate_limit import share_accounts
 from channels.shared.texts import use_chosen_languages
 from sandbox.disk.file_threads import run_file_work
-from sandbox.disk.removal import remove_tree
+from sandbox.disk.folders import remove_tree
 
 if TYPE_CHECKING:
     from bot.http.route import Route
+
+
+LEASE_LOST = 1  # the exit code: a supervisor starts it again
+
+
+def begin_process(execute: Execute, config: Config, store: Database) -> None:
+    """Register this process, and release what dead ones held. Raises OtherVersions."""
+    now = time.time()
+    host = host_name(config.data_dir) if store.is_shared else ""
+    state = ReplicaState.STARTING if store.is_shared else ReplicaState.SERVING
+    lock = name_lock(config.data_dir) if store.is_shared else ""
+    replica = ReplicaRow(store.me, host, ALONE, now, VERSION, shared_digest(config), state, lock)
+    register(execute, replica, alone=not store.is_shared)
+    record_config(execute, config, AuditEvent(AuditKind.SERVICE_STARTED))
+    release_dead(execute, config, now)
+    for feature in FEATURES:
+        if feature.recover:
+            feature.recover(execute, config, now)
+    extend_bundle_wait(execute, now)
+
+
+def release_dead(execute: Execute, config: Config, now: float) -> None:
+    """Release what processes held that are dead."""
+    claims.release_stale_claims(execute)
+    release_stale_jobs(execute)
+    release_dead_holds(execute)
+    for feature in FEATURES:
+        if feature.release:
+            feature.release(execute, config, now)
+
+
+async def keep_lease(store: Database, config: Config, stack: AsyncExitStack, lost: Callable[[int], None]) -> None:
+    """Keep the lease of this process until the stack is closed, where others share the database.
+
+    When it is over, `lost` is called with the exit code, and the process ends soon, whatever still waits for something.
+    """
+    if not store.is_shared:
+        return
+
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        exit_timer(LEASE_LOST).start()  # also where the loop is held
+        with suppress(RuntimeError):  # it was closed
+            loop.call_soon_threadsafe(lost, LEASE_LOST)
+
+    await stack.enter_async_context(Replicas(store, partial(_release_now, config=config), end, share_limits).kept())
+
+
+def share_limits(processes: int) -> None:
+    """Divide the limits of accounts and of models between so many processes."""
+    share_accounts(processes)
+    share_model_calls(processes)
+
+
+def _release_now(execute: Execute, config: Config) -> None:
+    release_dead(execute, config, time.time())
+
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +227,6 @@ def platform_connectors(config: Config) -> dict[str, Connect]:
     return {each.name: connector_of(each) for each in config.channels if each.name != "console"}
 
 
-def web_connector(config: Config, store: Callable[[], Database]) -> Mapping[str, Connect]:
+def web_connector(config: Config, store: Database) -> Mapping[str, Connect]:
     """Return channel name → connect function of the HTTP API, where an address is configured."""
-    return {WEB: lambda: web_channel.connect(store(), config.data_dir)} if config.http.listen else {}
+    return {WEB: lambda: web_channel.connect(store, config.data_dir)} if config.http.listen else {}

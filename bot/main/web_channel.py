@@ -18,12 +18,12 @@ import orjson
 
 from agent.blocks import Block, Final
 from agent.messages import Attachment, Message, Thread
-from bot.base.web_files import WebFiles
+from bot.base.stored_files import WebFiles
 from bot.database.database import Database, Execute, StorageError
 from bot.database.web_people import WEB
-from bot.storage import outbox, transcripts, web_files
+from bot.storage import outbox, transcripts, web
 from bot.storage.sent_messages import is_of_run
-from bot.storage.web_files import WebFileRow, notice_file_id, run_file_id
+from bot.storage.web import WebFileRow, notice_file_id, run_file_id
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -73,7 +73,7 @@ class WebChannel:
             for index, file in enumerate(files):
                 id = run_file_id(run, index) if run else notice_file_id(row, index)
                 kept = WebFileRow(id, f"{thread}", thread.chat, file.name, file.size, file.caption, time.time())
-                await self._store.run(partial(web_files.add_file, row=kept))
+                await self._store.run(partial(web.add_file, row=kept))
                 await self._files.adopt(id, file.path)
                 if not run:
                     await self._store.run(partial(_post_file, row=kept, thread=thread, index=index))

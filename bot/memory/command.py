@@ -14,7 +14,7 @@ from agent.memory.visibility import LinkKind, Memory, MemoryKind, is_of_workspac
 from agent.messages import Thread
 from agent.stored_json import Damaged
 from bot.base.plain_text import without_formatting
-from bot.base.spool import command_folder
+from bot.base.stored_files import command_folder
 from bot.commands.call import CommandCall
 from bot.database.rows import parse_row_id
 from bot.journey.outbox import files_payload

@@ -17,7 +17,7 @@ from agent.memory.words import content_words, own_words
 from agent.messages import Author, Kind, Message, Thread
 from agent.spending import Meter
 from agent.stored_json import Damaged
-from bot.base.jobs import Effect
+from bot.base.background import Effect
 from bot.database.database import Database, Execute, StorageError
 from bot.database.states import InboxState
 from bot.journey import claims
@@ -33,8 +33,7 @@ from bot.storage import inbox, people, transcripts
 from bot.storage import memory as stored
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.memory import QueuedRun
-from bot.storage.memory_search import search_memories
-from bot.storage.memory_vectors import UnembeddedMemory, memories_without_vector, store_vectors
+from bot.storage.memory_search import UnembeddedMemory, memories_without_vector, search_memories, store_vectors
 from bot.storage.usage import Payer
 
 log = logging.getLogger(__name__)

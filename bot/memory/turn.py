@@ -23,8 +23,7 @@ from bot.rights.current import Current
 from bot.rights.deeds import CHANGE_WORKSPACE_NOTE
 from bot.storage import memory as stored
 from bot.storage import runs, transcripts
-from bot.storage.memory_search import search_memories
-from bot.storage.memory_vectors import nearest_memories
+from bot.storage.memory_search import nearest_memories, search_memories
 
 log = logging.getLogger(__name__)
 

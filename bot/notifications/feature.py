@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from bot.base.jobs import JobKind
+from bot.base.background import JobKind
 from bot.base.stored_secrets import seal_anew
 from bot.commands.call import Command
 from bot.commands.feature import Feature, Parts, Service
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import TurnPart
-from bot.notifications.checks import list_checks
 from bot.notifications.command import NOTIFY_WORDS, notify_command
 from bot.notifications.digests import DigestJobs
-from bot.notifications.push import PushJobs
+from bot.notifications.push import PushJobs, list_checks
 from bot.notifications.run_pings import RunPings
 from bot.notifications.sign_ins import SignInWatch
 from bot.rights.claimed_run import ClaimedRun

@@ -2,6 +2,8 @@
 
 Both get the same id with every attempt of one notification: Bark then replaces what it shows, and the receiver of a
 webhook can drop what it has. Addresses and keys are secrets and appear in no log.
+
+Check the targets of pushes, without a push.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,16 +23,20 @@ from yarl import URL
 from agent.blocks import command_hint
 from agent.messages import Author, Thread
 from agent.setting import Secret
+from agent.settings.network import choose_proxy, make_trust
 from agent.web.addresses import AddressGuard, WebError
+from bot.base.findings import Check, Finding
+from bot.base.signatures import sign_webhook
 from bot.base.stored_secrets import BARK, sealer_of
-from bot.base.webhook_signature import sign_webhook
+from bot.config.operations import PushConfig, PushTarget
+from bot.config.schema import Config
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database, Execute
 from bot.rights.current import Current
 from bot.storage import languages, outbox, people
 from bot.storage.jobs import BackgroundJob
-from catalogue import N_, _
+from catalogue import N_, _, localized
 from sandbox.disk.sealing import NotOpened
 
 log = logging.getLogger(__name__)
@@ -101,16 +107,22 @@ async def request_target(
 
     Raises PushRefused, PushFailed and WebError.
     """
+    proxy = choose_proxy(url)
     resolver: AbstractResolver | None = None
     if guard:
-        guard.check_url(url)
-        resolver = guard
-    connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False)
+        checked = guard.check_url(url)
+        if proxy:
+            await guard.check_name(checked)
+        else:
+            resolver = guard
+    connector = aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, ssl=make_trust())
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
     try:
         async with (
             aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=False) as session,
-            session.request(method, url, data=body or None, headers=headers, allow_redirects=False) as response,
+            session.request(
+                method, url, data=body or None, headers=headers, allow_redirects=False, proxy=proxy
+            ) as response,
         ):
             return response.status
     except aiohttp.InvalidURL:
@@ -215,3 +227,28 @@ def is_bark_server(current: Current, url: str) -> bool:
     """Return whether people may use this Bark server. Raises ValueError."""
     server = split_bark_url(url)[0]
     return server in {str(URL(each).origin()) for each in current.config.push.bark_servers}
+
+
+PUSH_TARGET = N_("push target {name}")
+
+
+def list_checks(config: Config) -> Iterator[Check]:
+    """Yield a check for each target."""
+    for target in config.push.targets:
+        yield Check(_(PUSH_TARGET, name=target.name), partial(check_target, target, config.push))
+
+
+async def check_target(target: PushTarget, config: PushConfig) -> Finding:
+    """Ask a target whether it is there, in a way that notifies nobody, under the rules of a push."""
+    subject = _(PUSH_TARGET, name=target.name)
+    guard = None if config.private_addresses else AddressGuard()
+    fix = _("correct its `url`; a server in your own network needs `push: {private_addresses: true}`")
+    try:
+        status = await probe_target(target.kind, target.url.reveal(), guard)
+    except (PushRefused, PushFailed, WebError, ValueError) as error:
+        return Finding("fault", subject, localized(error), fix)
+    if status >= 500 or (target.kind == "bark" and status != 200):
+        return Finding("fault", subject, _("it answers with status {status}", status=status), fix)
+    if target.kind == "bark":
+        return Finding("ok", subject, _("the Bark server answers; whether the key is right shows with the first push"))
+    return Finding("ok", subject, _("it answers (status {status} to HEAD); nothing was pushed", status=status))

@@ -17,7 +17,7 @@ from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database, Execute
 from bot.rights.current import Current
 from bot.service.pings import tell_operators
-from bot.storage import channel_state
+from bot.storage import channels
 from catalogue import N_, _
 from channels.base import Channel, Health
 from channels.shared.code_sign_in import as_sign_in
@@ -68,9 +68,9 @@ class SignInWatch:
 
     def _tell(self, execute: Execute, name: str, now: float) -> None:
         kept = KEPT.format(channel=name)
-        if TOLD in channel_state.read_state(execute, kept):
+        if TOLD in channels.read_state(execute, kept):
             return
-        channel_state.write_state(execute, kept, {TOLD: sealer_of(self._current.config).seal(f"{now}", CHANNEL)})
+        channels.write_state(execute, kept, {TOLD: sealer_of(self._current.config).seal(f"{now}", CHANNEL)})
         audit.record(execute, AuditEvent(AuditKind.CHANNEL_SIGN_IN, what={"channel": name}, result="ended"))
         how = ON_PAGE if self._current.config.http.listen else AT_TERMINAL
         tell_operators(
@@ -81,6 +81,6 @@ class SignInWatch:
 
     def _note_sign_in(self, execute: Execute, name: str) -> None:
         kept = KEPT.format(channel=name)
-        if TOLD in channel_state.read_state(execute, kept):
-            channel_state.write_state(execute, kept, {TOLD: None})
+        if TOLD in channels.read_state(execute, kept):
+            channels.write_state(execute, kept, {TOLD: None})
             audit.record(execute, AuditEvent(AuditKind.CHANNEL_SIGN_IN, what={"channel": name}, result="signed_in"))

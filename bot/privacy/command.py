@@ -1,4 +1,7 @@
-"""`/forget me`: asks the person, then enqueues the job that deletes what is stored of them."""
+"""`/forget me`: asks the person, then enqueues the job that deletes what is stored of them.
+
+`/privacy`: what is kept, for how long, and how it ends.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from collections.abc import Sequence
 from agent.blocks import Ask, command_hint
 from agent.messages import Thread
 from bot.commands.call import CommandCall
-from bot.commands.presses import Pressed
+from bot.commands.table import Pressed
 from bot.database.database import Execute
 from bot.database.web_people import true_person
-from bot.storage import inbox, outbox
+from bot.journey.ignored import keeps_talk
+from bot.storage import inbox, outbox, overheard
 from bot.storage.forgetting import PersonKey
 from bot.storage.jobs import enqueue_job, has_job
-from catalogue import N_, _
+from catalogue import N_, _, format_duration, join_sentences, ngettext
 from channels.base import Receipt
 
 FORGET_PERSON_JOB = "forget_person"
@@ -58,11 +62,11 @@ def lately_key(person: PersonKey) -> str:
     return f"{LATELY_JOB}:{hashlib.sha256(person.key.encode()).hexdigest()[:24]}"
 
 
-def _refuse_again(call: CommandCall, person: PersonKey) -> str:
-    """Return why not now, "" if nothing speaks against it: it is much work, once for each person and day."""
+def _refuse_again(call: CommandCall, person: PersonKey) -> str | None:
+    """Return why not now, None if nothing speaks against it: it is much work, once for each person and day."""
     if has_job(call.execute, f"{FORGET_PERSON_JOB}:{person.key}"):
         return _(UNDER_WAY)
-    return _(LATELY) if has_job(call.execute, lately_key(person)) else ""
+    return _(LATELY) if has_job(call.execute, lately_key(person)) else None
 
 
 def check_press(_execute: Execute, pressed: Pressed) -> Receipt | None:
@@ -102,3 +106,28 @@ def enqueue_forgetting(
             "by": by if asked else "",
         }
         enqueue_job(execute, key=f"{FORGET_PERSON_JOB}:{each.key}", kind=FORGET_PERSON_JOB, payload=payload)
+
+
+ABOVE = N_("When you ask me in a group, I also read the messages above yours, as context only.")
+KEPT_TALK = N_(
+    "In this group I keep what people write without addressing me for {time}: as context for the next question to me,"
+    " and for nothing else."
+)
+DELETE = N_("`{export}` sends you what I have of you, `{forget}` deletes it.")
+
+
+def privacy_command(call: CommandCall) -> str:
+    """Say what is kept of the people of this chat."""
+    config, limits = call.current.config, call.current.limits
+    days = ngettext(
+        "I keep what you write to me, my answers and their files; {n} day after the last use I delete them.",
+        "I keep what you write to me, my answers and their files; {n} days after the last use I delete them.",
+        round(config.keep_days),
+    )
+    talk = ""
+    if keeps_talk(limits) and overheard.is_listening(call.execute, call.thread.without_topic):
+        talk = _(KEPT_TALK, time=format_duration(limits.talk_hours * 3600))
+    elif limits.earlier_messages:
+        talk = _(ABOVE)
+    delete = _(DELETE, export=command_hint("export me"), forget=command_hint("forget me"))
+    return join_sentences(days, talk, delete)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from bot.base.jobs import JobKind
+from bot.base.background import JobKind
 from bot.commands.call import Command
 from bot.commands.feature import Feature, Parts, Service
-from bot.commands.presses import Press
+from bot.commands.table import Press
 from bot.privacy import command
-from bot.privacy.forgetting import ConversationCleaner, ForgetJobs, end_lately
-from bot.privacy.notice import privacy_command
-from bot.privacy.overwriting import FREE_PAGES_JOB, FREE_PAGES_SECONDS, OVERWRITE_JOB, OverwriteJobs
+from bot.privacy.command import privacy_command
+from bot.privacy.forgetting import ConversationCleaner, ForgetJobs, ThreadDeletion, end_lately
 from bot.privacy.own_data import EXPORT_JOB, ExportJobs, export_command
-from bot.privacy.retention import RETENTION_JOB, ROUND_SECONDS, Retention
-from bot.privacy.thread_deletion import ThreadDeletion
-from bot.storage.web_threads import FORGET_THREAD_JOB
+from bot.privacy.retention import (
+    FREE_PAGES_JOB,
+    FREE_PAGES_SECONDS,
+    OVERWRITE_JOB,
+    RETENTION_JOB,
+    ROUND_SECONDS,
+    OverwriteJobs,
+    Retention,
+)
+from bot.storage.web import FORGET_THREAD_JOB
 from catalogue import N_
 
 

@@ -2,7 +2,9 @@
 
 The job begins anew after a crash: each conversation is cleaned under a claim, its checkpoint and files first, then its
 rows in small transactions, so that nobody waits. The last one takes it off the list of what is left. At last the
-database overwrites what is left of deleted rows (`bot/privacy/overwriting.py`).
+database overwrites what is left of deleted rows (`bot/privacy/retention.py`).
+
+The job that deletes the conversations of a thread over HTTP, which its person has deleted.
 """
 
 from __future__ import annotations
@@ -17,21 +19,22 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from agent.messages import Author, Message, Thread
-from bot.base import spool
+from bot.base import stored_files
+from bot.base.background import Effect
 from bot.base.data_dir import LOG_FOLDER, conversation_folder
-from bot.base.jobs import Effect
-from bot.base.web_files import WebFiles
+from bot.base.stored_files import WebFiles
 from bot.database.database import Database, Execute
 from bot.database.migrate import remove_upgrade_backups
 from bot.database.states import RunState
+from bot.database.web_people import WEB
 from bot.journey.task_sandboxes import remove_task_folders
 from bot.privacy.command import AGAIN_SECONDS, LATELY_JOB, lately_key
-from bot.privacy.overwriting import overwrite_now
-from bot.rights.budget_limits import period_bounds
+from bot.privacy.retention import overwrite_now
+from bot.rights.budgets import period_bounds
 from bot.rights.current import Current
 from bot.rights.rates import counted_since
 from bot.service.channel_state import sweep_channel_files
-from bot.storage import conversations, forgetting, languages, memory, outbox, runs
+from bot.storage import conversations, forgetting, languages, memory, outbox, retention, runs
 from bot.storage import forgotten_accounts as accounts
 from bot.storage.blanked import StillCounted
 from bot.storage.forgetting import PersonKey, Traces
@@ -173,7 +176,7 @@ class ForgetJobs:
         while after is not None:
             work = partial(forgetting.forget_deliveries, person=person, traces=traces, after=after)
             after, copies = await self.store.run(work)
-            await spool.remove_copies(data_dir, copies)
+            await stored_files.remove_copies(data_dir, copies)
         await self.store.run_steps(partial(forgetting.forget_loose, person=person, counted=self.counted))
         usage = partial(accounts.forget_usage, person=person, chats=traces.chats, since=month_begin(self.current))
         await self.store.run_steps(usage)
@@ -234,3 +237,25 @@ def _say_done(execute: Execute, thread: Thread, person: PersonKey, *, whole: boo
 
 async def end_lately(_: BackgroundJob) -> None:
     """A day has passed: the person may be forgotten again. The end of the job deletes its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadDeletion:
+    """Handles the jobs. `forgetting` deletes what a conversation holds of its person, which is all of it."""
+
+    forgetting: ForgetJobs
+
+    async def delete(self, job: BackgroundJob) -> Effect | None:
+        """Handle a job; what a turn still works in is deleted later."""
+        given, busy = job.arguments, []
+        store = self.forgetting.store
+        for key in given["conversations"]:
+            if await self.forgetting.clean(PersonKey(WEB, given["person"]), key, Traces(), private=True):
+                await store.run(partial(retention.delete_conversation, key=key))
+            else:
+                busy.append(key)
+        await WebFiles(self.forgetting.cleaner.data_dir).sweep(store)
+        if busy:
+            again, due = {**given, "conversations": busy}, time.time() + BUSY_SECONDS
+            return partial(enqueue_job, key=job.key, kind=job.kind, payload=again, due=due)
+        return None

@@ -13,7 +13,7 @@ import orjson
 from agent.blocks import command_hint
 from agent.messages import Thread
 from bot.base.data_dir import conversation_folder
-from bot.base.spool import command_folder
+from bot.base.stored_files import command_folder
 from bot.commands.call import CommandCall
 from bot.database.database import Database
 from bot.journey.outbox import files_payload

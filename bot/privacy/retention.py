@@ -1,6 +1,11 @@
 """Delete what is older than `keep_days`: finished rows, idle conversations, their checkpoints and folders.
 
 It works in small transactions, so that nothing waits for it. Open work is never deleted, however old.
+
+Overwrite what the database still has of deleted rows, and give free pages back: in small steps, while others work.
+
+A process that reads the database (`fawn export`) keeps the write-ahead log from being emptied. Then a job tries again
+until it has finished ([decision 84](docs/decisions/0084-overwriting-in-steps.md)).
 """
 
 from __future__ import annotations
@@ -8,10 +13,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 
+from bot.base.background import Effect
 from bot.base.data_dir import conversation_folder
-from bot.base.spool import sweep_spool
+from bot.base.stored_files import sweep_spool
 from bot.database.database import Database, StorageError
 from bot.database.migrate import remove_upgrade_backups
 from bot.journey.ignored import keeps_talk
@@ -20,7 +27,7 @@ from bot.rights.current import Current
 from bot.rights.rates import counted_since
 from bot.service.channel_state import sweep_channel_files
 from bot.storage import blanked, follow_ups, forgotten_accounts, overheard, retention
-from bot.storage.jobs import BackgroundJob
+from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.personal import Tables
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.folders import ConversationFolders
@@ -97,3 +104,45 @@ class Retention:
                 conversations += 1
         if rows or conversations or names:
             log.info("retention rows=%d conversations=%d names=%d", rows, conversations, names)
+
+
+OVERWRITE_JOB = "overwrite"
+RETRY_SECONDS = 30.0
+FREE_PAGES_JOB = "free_pages"
+FREE_PAGES_SECONDS = 3600.0  # between two rounds
+
+
+async def overwrite_deleted(store: Database) -> bool:
+    """Overwrite what the database has of deleted rows. False: another process reads it."""
+    begun = time.monotonic()
+    is_done = await store.overwrite_deleted()
+    log.info("overwrite.done complete=%s seconds=%.1f", is_done, time.monotonic() - begun)
+    return is_done
+
+
+async def overwrite_now(store: Database) -> bool:
+    """Overwrite, or enqueue the job that does it when nobody else reads; return whether it is done."""
+    if await overwrite_deleted(store):
+        return True
+    await store.run(partial(_enqueue, due=time.time() + RETRY_SECONDS))
+    return False
+
+
+_enqueue = partial(enqueue_job, key=OVERWRITE_JOB, kind=OVERWRITE_JOB, payload={})
+
+
+@dataclass(frozen=True, slots=True)
+class OverwriteJobs:
+    """Handles the job that overwrites later, and the one that gives back what retention has freed."""
+
+    store: Database
+
+    async def overwrite(self, job: BackgroundJob) -> Effect | None:
+        """Overwrite, or try again in a while."""
+        if await overwrite_deleted(self.store):
+            return None
+        return partial(_enqueue, due=time.time() + RETRY_SECONDS)
+
+    async def free_pages(self, _: BackgroundJob) -> None:
+        """Make the file smaller if many of its pages are free."""
+        await self.store.free_pages()

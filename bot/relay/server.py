@@ -18,18 +18,17 @@ import stat
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from bot.base.hook_signatures import BadSignature, check_signature, is_needed_before_body
-from bot.config.hooks import MAX_BODY_BYTES
-from bot.config.relay import RelayConfig, RelaySource
+from bot.base.signatures import BadSignature, check_signature, is_needed_before_body
+from bot.config.hooks import MAX_BODY_BYTES, RelayConfig, RelaySource
 from bot.config.schema import Config
-from bot.http.route import HttpProblem, Route, json_response, read_body, read_headers, read_json
+from bot.http.route import HttpProblem, Route, UnsignedBodies, json_response, read_headers, read_json
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_META_BYTES = 3 << 20  # developers.facebook.com/docs/graph-api/webhooks/getting-started: "up to … 3 MB"
-MAX_BODIES = 16  # large ones, read at once
-SMALL_BYTES = 64 << 10  # of a body that waits for no place: slow strangers would keep senders out
 MAX_HEADER_CHARS = 2_000
 MAX_TAKEN = 50  # deliveries in one answer…
 MAX_TAKEN_BYTES = 8 << 20  # …and their bodies, but for the first one
@@ -177,7 +174,7 @@ class Relay:
 
     config: RelayConfig
     spool: Spool
-    _bodies: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BODIES))
+    _bodies: UnsignedBodies = field(default_factory=UnsignedBodies)
     _latest: dict[str, deque[float]] = field(default_factory=dict)  # source → time.monotonic() of deliveries
 
     def routes(self) -> list[Route]:
@@ -198,20 +195,18 @@ class Relay:
         headers = read_headers(request)
         if is_needed_before_body(source.as_hook):  # a stranger's body is not read
             _prove(source, headers, b"")
-        size = request.content_length
-        async with nullcontext() if size is not None and size <= SMALL_BYTES else self._bodies:
-            body = await read_body(request)
-            _prove(source, headers, body)
-            if source.signature != "meta" and len(body) > MAX_BODY_BYTES:
-                raise HttpProblem(413, "too_large", f"The body has more than {MAX_BODY_BYTES} bytes.", "Send less.")
-            self._count(name)
-            kept = {key: value[:MAX_HEADER_CHARS] for key, value in headers.items() if KEPT_HEADERS.fullmatch(key)}
-            try:
-                await self.spool.keep(name, kept, body, time.time())
-            except (SpoolFull, OSError) as error:
-                log.error("relay.full source=%s reason=%s", name, error or "too much waits")  # noqa: TRY400 — the reason is enough
-                what, again = "The relay cannot keep more now.", {"Retry-After": str(FULL_SECONDS)}
-                raise HttpProblem(503, "full", what, "Send it again later.", headers=again) from None
+        body = await self._bodies.read(request)
+        _prove(source, headers, body)
+        if source.signature != "meta" and len(body) > MAX_BODY_BYTES:
+            raise HttpProblem(413, "too_large", f"The body has more than {MAX_BODY_BYTES} bytes.", "Send less.")
+        self._count(name)
+        kept = {key: value[:MAX_HEADER_CHARS] for key, value in headers.items() if KEPT_HEADERS.fullmatch(key)}
+        try:
+            await self.spool.keep(name, kept, body, time.time())
+        except (SpoolFull, OSError) as error:
+            log.error("relay.full source=%s reason=%s", name, error or "too much waits")  # noqa: TRY400 — the reason is enough
+            what, again = "The relay cannot keep more now.", {"Retry-After": str(FULL_SECONDS)}
+            raise HttpProblem(503, "full", what, "Send it again later.", headers=again) from None
         log.info("relay.kept source=%s bytes=%d", name, len(body))
         return json_response(202, {"state": "stored"})
 

@@ -2,12 +2,15 @@
 
 A role is looked up where something happens, in its transaction, so that a change holds from the next message, press and
 tool call on.
+
+The role of a person in a direct chat that belongs to no workspace: it comes from their roles in all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from agent.messages import HOOK_ID, Message, Thread
 from bot.config.schema import AccessConfig, FollowUpLimits
@@ -15,14 +18,83 @@ from bot.config.team import NOBODY, OPERATOR, OWNER, Right, RoleConfig, TeamConf
 from bot.database.database import Execute
 from bot.database.states import PairingState
 from bot.database.web_people import WEB, true_person
-from bot.rights.budget_limits import StandingBudgets
+from bot.rights.budgets import StandingBudgets
 from bot.rights.deeds import Deed
-from bot.rights.inherited_roles import DIRECT_WORKSPACES, combine_roles
-from bot.storage import people, person_roles
-from bot.storage.people import PersonRow
-from bot.storage.person_roles import PersonRoleRow, chat_subject, person_subject
-from bot.storage.watermarks import is_chat, is_workspace
+from bot.storage import people
+from bot.storage.channels import is_chat, is_workspace
+from bot.storage.people import PersonRoleRow, PersonRow, chat_subject, person_subject
 from catalogue import N_
+
+T = TypeVar("T")
+
+DIRECT_WORKSPACES = {"discord": "@me"}  # the workspace of direct chats, on platforms where these belong to none
+
+
+def combine_roles(roles: Sequence[RoleConfig], default: RoleConfig) -> RoleConfig:
+    """Return the role of a person who has these roles, one or more, in different workspaces.
+
+    If one of them may less than the default role, what all of them may; otherwise what any of them may.
+    """
+    if any(not role.covers(default) for role in roles):
+        least = next((role for role in roles if all(other.covers(role) for other in roles)), None)
+        return least or _intersect(roles)
+    most = next((role for role in roles if all(role.covers(other) for other in roles)), None)
+    return most or _unite(roles)
+
+
+def _intersect(roles: Sequence[RoleConfig]) -> RoleConfig:
+    choices = [_common(each) for each in zip(*((r.models, r.agents, r.skills) for r in roles), strict=True)]
+    rights = tuple(right for right in Right if all(right in role.rights for role in roles))
+    if None in choices:  # nothing may answer
+        rights = tuple(right for right in rights if right is not Right.TALK)
+    models, agents, skills = (each or () for each in choices)
+    return RoleConfig(
+        _joined(roles),
+        rights,
+        deny=_any(role.deny for role in roles),
+        ask=_any(role.ask for role in roles),
+        allow=tuple(rule for rule in roles[0].allow if all(rule in role.allow for role in roles)),
+        models=models,
+        agents=agents,
+        skills=skills,
+    )
+
+
+def _unite(roles: Sequence[RoleConfig]) -> RoleConfig:
+    """Return what any of the roles may. Rules that let calls run without a question are not united."""
+    return RoleConfig(
+        _joined(roles),
+        tuple(right for right in Right if any(right in role.rights for role in roles)),
+        deny=tuple(rule for rule in roles[0].deny if all(rule in role.deny for role in roles)),
+        ask=tuple(
+            rule for rule in _any(role.ask for role in roles) if all(rule in (*role.ask, *role.deny) for role in roles)
+        ),
+        allow=tuple(rule for rule in roles[0].allow if all(rule in role.allow for role in roles)),
+        models=_all_or_any([role.models for role in roles]),
+        agents=_all_or_any([role.agents for role in roles]),
+        skills=_all_or_any([role.skills for role in roles]),
+    )
+
+
+def _joined(roles: Sequence[RoleConfig]) -> str:
+    return " + ".join(dict.fromkeys(role.name for role in roles))
+
+
+def _any(rules: Iterable[tuple[T, ...]]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(rule for each in rules for rule in each))
+
+
+def _common(choices: Collection[tuple[str, ...]]) -> tuple[str, ...] | None:
+    """Return what all choices allow (empty: everything); None for nothing."""
+    limited = [each for each in choices if each]
+    if not limited:
+        return ()
+    return tuple(name for name in limited[0] if all(name in each for each in limited)) or None
+
+
+def _all_or_any(choices: Collection[tuple[str, ...]]) -> tuple[str, ...]:
+    return _any(choices) if all(choices) else ()
+
 
 CLOSED = AccessConfig(pairing=False)  # of a channel that the configuration does not name
 LOCAL_CHANNEL, LOCAL_WORKSPACE = "console", "local"  # its person started the service
@@ -101,9 +173,9 @@ class AccessPolicy:
         if place.channel == WEB:
             return self._standing_on_web(execute, place, person)
         rule, known = self.rules_for(place.channel), people.find_person(execute, place.channel, person)
-        _mine, around = person_roles.subjects_of(place, person)
+        _mine, around = people.subjects_of(place, person)
         of_person, of_chat = person_subject(place.workspace, person), chat_subject(place.chat)
-        given = person_roles.find_roles(execute, place.channel, (of_person, of_chat))
+        given = people.find_roles(execute, place.channel, (of_person, of_chat))
         if own := self._own(execute, place, person, known, given.get(of_person)):
             return own
         personal = person in rule.allow or bool(known and known.allowed == PairingState.ALLOWED)
@@ -129,14 +201,14 @@ class AccessPolicy:
     def holds_role(self, execute: Execute, place: Thread, person: str) -> bool:
         """Return whether a person has a role in this place that is theirs, and not everybody's there."""
         known, subject = people.find_person(execute, place.channel, person), person_subject(place.workspace, person)
-        given = person_roles.find_roles(execute, place.channel, (subject,)).get(subject)
+        given = people.find_roles(execute, place.channel, (subject,)).get(subject)
         return bool(person) and self._own(execute, place, person, known, given) is not None
 
     def _own(
         self, execute: Execute, place: Thread, person: str, known: PersonRow | None, given: PersonRoleRow | None
     ) -> Standing | None:
         """Return the role of a person in a place that is theirs, and not everybody's there."""
-        mine, _around = person_roles.subjects_of(place, person)
+        mine, _around = people.subjects_of(place, person)
         configured = [self._configured(place.channel, subject) for subject in mine]
         if own := next(filter(None, [*configured, self._given(given)]), None):
             return own
@@ -177,7 +249,7 @@ class AccessPolicy:
 
     def _roles_elsewhere(self, execute: Execute, channel: str, person: str) -> list[tuple[str, RoleConfig]]:
         """Return a person's own roles by workspace; what the configuration says of one comes before `/access`."""
-        rows = person_roles.roles_of_person(execute, channel, person)
+        rows = people.roles_of_person(execute, channel, person)
         found = {row.workspace: self.find_role(row.role) for row in rows}
         for entry in reversed(self.rules_for(channel).roles):
             for who in entry.who:
@@ -242,7 +314,7 @@ class AccessPolicy:
     def reachable_operators(self, execute: Execute, *, console: bool) -> list[PersonRow]:
         """Return the operators whose private chat with the bot is known; the terminal's while its `console` is open."""
         named = [(channel, id) for channel, rule in self._rules.items() for id in _people_in(rule)]
-        named += [(row.channel, row.person) for row in person_roles.list_roles(execute) if row.person]
+        named += [(row.channel, row.person) for row in people.list_roles(execute) if row.person]
         found = [people.find_person(execute, *each) for each in named] + people.list_operators(execute)
         if console and self.rules_for(LOCAL_CHANNEL).open:
             found += people.list_people(execute, LOCAL_CHANNEL)

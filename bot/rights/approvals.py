@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from agent.blocks import ALLOW_HERE, ALWAYS_ALLOW, CALL_FILE_NAME, Approve, Ask
 from agent.messages import Author, Thread
 from agent.permissions.rules import ToolUse, judge, parse_rules
-from bot.config.roles_check import chat_of
+from bot.config.addresses import parse_chat
 from bot.config.team import ApprovalRule, Right, RoleConfig, TeamConfig
 from bot.database.database import Execute
 from bot.database.states import QuestionKind
@@ -50,7 +50,7 @@ def find_approval_rule(team: TeamConfig, use: ToolUse | None) -> ApprovalRule | 
 
 def route_approval(approve: Approve, rule: ApprovalRule, requester: str) -> RoutedApproval:
     """Return the approval as others than the requester get it."""
-    chat = chat_of(rule)
+    chat = parse_chat(rule.chat) if rule.chat else None
     told = [_(ASKED_ROLES, roles=list_items(f"**{role}**" for role in rule.roles)) if rule.roles else _(ASKED_OTHERS)]
     told += [_(ASKED_IN, chat=rule.chat)] if chat else []
     values = {field.name: getattr(approve, field.name) for field in fields(approve)}

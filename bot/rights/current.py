@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from agent.skills.library import SkillLibrary
 from bot.config.schema import AccessConfig, Config, FollowUpLimits, ServiceLimits
 from bot.rights.access import AccessPolicy
-from bot.rights.budget_limits import StandingBudgets
+from bot.rights.budgets import StandingBudgets
 from bot.storage.languages import ChosenLanguages
 from catalogue import _
 

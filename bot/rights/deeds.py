@@ -51,6 +51,7 @@ SHOW = Deed(
             "/models",
             "/search",
             "/status",
+            "/steps",
             "/usage",
             "/permissions",
             "/privacy",
@@ -77,7 +78,7 @@ HAVE_WORK = Deed("have the agent work", ("/plan", "/goal", "/retry"), Right.TALK
 REPEAT_TASK = Deed("repeat one's task", ("/task N retry",), Right.TALK, Extent.THREAD)
 ANSWER = Deed(
     "answer a question of the agent",
-    ("button ask", "button which:", "button waiting:", "/waiting NUMBER ANSWER"),
+    ("button ask", "button which:", "button waiting:", "/waiting NUMBER ANSWER", "/approve", "/deny"),
     Right.TALK,
     Extent.THREAD,
 )

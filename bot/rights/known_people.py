@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from agent.blocks import command_hint
 from agent.messages import Thread
+from bot.base.display_names import display_name
 from bot.base.plain_text import plain_line, without_formatting
 from bot.config.loader import channel_modules
 from bot.database import audit
@@ -71,7 +72,7 @@ class KnownPerson:
 
 def show_account(channel: str, id: str, name: str) -> str:
     """Return an account as people of other platforms read it."""
-    return _("{person} on {channel}", person=KnownPerson(id, name).shown, channel=channel.capitalize())
+    return _("{person} on {channel}", person=KnownPerson(id, name).shown, channel=display_name(channel))
 
 
 def describe_links(execute: Execute, channel: str, person: str) -> str:
@@ -88,8 +89,9 @@ def find_people(execute: Execute, channel: str, words: str) -> list[KnownPerson]
     if found and (id := found["id"]):
         return [KnownPerson(id, found["name"] or known.get(id, ""))]
     word = words.strip().removeprefix("@").casefold()
-    if found and is_possible_id(execute, channel, found["plain"]):
-        return [KnownPerson(found["plain"], known.get(found["plain"], ""))]
+    for id in (words.strip(), found["plain"]) if found else ():  # an id of Matrix begins with "@"
+        if is_possible_id(execute, channel, id):
+            return [KnownPerson(id, known.get(id, ""))]
     whole = [id for id, name in known.items() if name.casefold() == word]
     partly = [id for id, name in known.items() if word in name.casefold().split()]
     return [KnownPerson(id, known[id]) for id in whole or partly]

@@ -33,8 +33,8 @@ from bot.rights.approvals import find_approval_rule, may_approve, route_approval
 from bot.rights.claimed_run import ClaimedRun
 from bot.rights.current import Current
 from bot.rights.work_rights import describe_refusal
-from bot.storage import grants, runs
-from bot.storage.grants import GrantRow
+from bot.storage import calls, runs
+from bot.storage.calls import GrantRow
 
 WEB_TOOLS = ("web_fetch", "web_search")
 COMMAND_TOOLS = ("bash", "run_skill", "invoke_agent")  # they reach the network of the sandbox
@@ -109,7 +109,7 @@ class TurnPermissions:
 
     def _is_granted(self, execute: Execute, use: ToolUse) -> bool:
         rule = find_approval_rule(self.access.team, use)
-        rows = grants.matching_grants(execute, self._job.conversation, grant_for(use))
+        rows = calls.matching_grants(execute, self._job.conversation, grant_for(use))
         people = self._people(execute) if rule else ()
         return any(is_in_force(execute, self.access, row, rule, people) for row in rows)
 
@@ -176,7 +176,7 @@ def is_in_force(
     requesters: Collection[str] = (),
 ) -> bool:
     """Return whether a grant holds: as long as its giver may approve such calls; everywhere only an operator's."""
-    if row.conversation == grants.EVERYWHERE:
+    if row.conversation == calls.EVERYWHERE:
         role = access.workspace_role_of(execute, row.thread, row.person)
         if Right.OPERATE not in role.rights:
             return False

@@ -23,8 +23,14 @@ from bot.database.database import Database, Execute
 from bot.database.web_people import payer_key, true_person
 from bot.rights.current import Current
 from bot.storage.blanked import PIECE_SECONDS
-from bot.storage.tool_uses import take_tool_use
-from bot.storage.uses import MessageUse, forgotten_name, read_forgotten_uses, read_message_uses, read_tool_uses
+from bot.storage.uses import (
+    MessageUse,
+    forgotten_name,
+    read_forgotten_uses,
+    read_message_uses,
+    read_tool_uses,
+    take_tool_use,
+)
 from catalogue import format_duration, ngettext
 
 MESSAGE_SCOPES = ("person", "chat")

@@ -1,8 +1,11 @@
 """Budgets: reserve before a model call, settle after it, refuse when nothing is left.
 
 Both are units of work of the store that do not wait for the disk, so that kill -9 loses no call; without budgets there
-are none. A reservation is an upper bound, or all that is left of a budget. So whatever runs at once, a budget is passed
-by the last call at most. A call for which running ones hold everything waits for them.
+are none. A reservation is an upper bound, also where less is left of a budget: what others give back meanwhile admits
+no further call beyond it. So whatever runs at once, a budget is passed by the last call at most. A call for which
+running ones hold everything waits for them.
+
+Plan holds: "go" holds what a plan is expected to cost in the standing budgets, so that no other work uses it up.
 """
 
 from __future__ import annotations
@@ -25,16 +28,89 @@ from bot.config.team import RoleConfig
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database, Execute
-from bot.rights.budget_limits import STANDING_SCOPES, Limit, limits_of, record_used_up
-from bot.rights.budget_texts import refusal_of, reserved_for_plan, unknown_price, warning_of
+from bot.rights.budgets import (
+    STANDING_SCOPES,
+    Limit,
+    limits_of,
+    record_used_up,
+    refusal_of,
+    reserved_for_plan,
+    unknown_price,
+    warning_of,
+)
 from bot.rights.current import Current
-from bot.rights.plan_holds import ReservedForPlan, Rest, is_reserved, left_for_plan, own_hold, set_plan_hold
 from bot.storage import budgets as stored
-from bot.storage import plan_holds, usage
-from bot.storage.budgets import CallHold
-from bot.storage.plan_holds import PlanHold
-from bot.storage.usage import Payer, PricedCall
+from bot.storage import usage
+from bot.storage.budgets import (
+    CallHold,
+    PlanHold,
+    add_hold,
+    read_holds,
+    release_ended,
+    release_hold,
+    settle,
+    sum_holds,
+    take,
+)
+from bot.storage.usage import Payer, PricedCall, spent_by_request
 from channels.shared.background import BackgroundTasks
+
+Rest = tuple[int | None, int | None]
+"""Money and tokens that are left; None: no budget counts them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedForPlan:
+    """What is left of a budget is held by the plans of other requests."""
+
+    limit: Limit
+
+
+def set_plan_hold(execute: Execute, payer: Payer, limits: Sequence[Limit], money: int, tokens: int) -> None:
+    """Hold what a request may still cost of these amounts, or what is left, in place of what its plan held before."""
+    release_hold(execute, payer.conversation)
+    release_ended(execute)
+    spent = spent_by_request(execute, payer.run, payer.conversation)
+    for limit in limits:
+        left_money, left_tokens = _left_of(execute, limit)
+        held = (_within(money - spent.cost, left_money), _within(tokens - spent.tokens, left_tokens))
+        if any(held):
+            add_hold(execute, payer.conversation, limit.key, *held)
+
+
+def left_for_plan(execute: Execute, limits: Sequence[Limit]) -> Rest:
+    """Return what a plan could hold now in all of these budgets."""
+    release_ended(execute)
+    found = [_left_of(execute, limit) for limit in limits]
+    money, tokens = ([max(0, left) for each in found if (left := each[part]) is not None] for part in (0, 1))
+    return min(money, default=None), min(tokens, default=None)
+
+
+def own_hold(holds: Sequence[PlanHold], payer: Payer, limit: Limit) -> PlanHold | None:
+    """Return what the plan of the payer's request holds of a budget."""
+    own = (hold for hold in holds if hold.conversation == payer.conversation and hold.is_of(limit.key))
+    return next(own, None)
+
+
+def is_reserved(holds: Sequence[PlanHold], payer: Payer, limit: Limit, spent: tuple[int, int]) -> bool:
+    """Return whether the plans of others hold all that is left of a budget."""
+    others = [hold for hold in holds if hold.conversation != payer.conversation and hold.is_of(limit.key)]
+    money, tokens = sum_holds(others)
+    return bool(others) and limit.share(spent[0] + money, spent[1] + tokens) >= 1.0
+
+
+def _left_of(execute: Execute, limit: Limit) -> Rest:
+    spent_money, spent_tokens, held_money, held_tokens = stored.read_counter(execute, limit.key)
+    money, tokens = limit.config.money, limit.config.tokens
+    return (
+        None if money is None else money - spent_money - held_money,
+        None if tokens is None else tokens - spent_tokens - held_tokens,
+    )
+
+
+def _within(wanted: int, left: int | None) -> int:
+    return 0 if left is None else max(0, min(wanted, left))
+
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +286,7 @@ class Budgets:
     ) -> Attempt:
         """Try to hold what a call may cost."""
         counters = [stored.read_counter(execute, limit.key) for limit in limits]
-        plans = plan_holds.read_holds(execute)
+        plans = read_holds(execute)
         holds: list[Hold] = []
         cost, tokens = most.cost or 0, most.call.input + most.call.output
         for limit, (spent_money, spent_tokens, held_money, held_tokens) in zip(limits, counters, strict=True):
@@ -218,15 +294,14 @@ class Budgets:
                 record_used_up(execute, limit, payer.thread, payer.requester, least.call.kind, payer.run)
                 return limit
             plan = own_hold(plans, payer, limit)
-            plan_money, plan_tokens = (plan.money, plan.tokens) if plan else (0, 0)
+            plan_money, plan_tokens = (max(0, plan.money), max(0, plan.tokens)) if plan else (0, 0)
             most_money, most_tokens = limit.config.money, limit.config.tokens
             left_money = cost if most_money is None else most_money - spent_money - held_money + plan_money
             left_tokens = tokens if most_tokens is None else most_tokens - spent_tokens - held_tokens + plan_tokens
             if (left_tokens > 0 or not tokens) and (left_money > 0 or not cost):  # nothing needs no room
-                money, counted = min(cost, left_money), min(tokens, left_tokens)
-                holds.append(Hold(limit, money, counted, plan, (min(money, plan_money), min(counted, plan_tokens))))
+                holds.append(Hold(limit, cost, tokens, plan, (min(cost, plan_money), min(tokens, plan_tokens))))
             elif is_reserved(plans, payer, limit, (spent_money, spent_tokens)):
-                if plan_holds.release_ended(execute):
+                if release_ended(execute):
                     return self._try_reserve(execute, payer, limits, least, most)
                 record_used_up(execute, limit, payer.thread, payer.requester, least.call.kind, payer.run)
                 return ReservedForPlan(limit)
@@ -237,7 +312,7 @@ class Budgets:
             taken_from, taken = (each.plan.conversation, each.taken) if each.plan else ("", (0, 0))
             stored.hold(execute, each.limit.key, call, CallHold(each.money, each.tokens, taken_from, *taken))
             if each.plan:
-                plan_holds.take(execute, each.plan, *each.taken)
+                take(execute, each.plan, *each.taken)
         return Opened(call, holds)
 
     async def end(self, opened: Opened, done: Callable[[Execute], PricedCall | None]) -> list[Limit]:
@@ -258,7 +333,7 @@ class Budgets:
             stored.give_back(execute, opened.id)
             for each in opened.holds:
                 if each.plan:
-                    plan_holds.settle(execute, each.plan, each.taken, (cost, tokens))
+                    settle(execute, each.plan, each.taken, (cost, tokens))
                 share = each.limit.share(*stored.book(execute, each.limit.key, cost, tokens))
                 if share >= WARNING_SHARE and stored.mark_warned(execute, each.limit.key):
                     warned.append(each.limit)

@@ -1,6 +1,8 @@
 """Whether people may still have the agent work when it takes what they wrote, and what they are told if not.
 
 The inbox checks a message when it arrives. It may wait: for a place, for the turn before it, or through a restart.
+
+Choose the skills that an agent may use for a person.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from itertools import takewhile
 
 from agent.blocks import command_hint
 from agent.messages import Kind, Message
+from bot.config.schema import Config
 from bot.config.team import Right, RoleConfig
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
@@ -18,7 +21,7 @@ from bot.database.database import Execute
 from bot.database.states import InboxState
 from bot.rights.access import AccessPolicy
 from bot.rights.approvals import may_answer
-from bot.rights.budget_limits import StandingBudgets
+from bot.rights.budgets import StandingBudgets
 from bot.storage import inbox, languages, outbox
 from bot.storage import questions as stored_questions
 from bot.storage.inbox import InboxRow
@@ -129,3 +132,11 @@ def record_refusal(execute: Execute, message: Message, reason: str = "") -> None
 def _notify_author(execute: Execute, message: Message, notice: Callable[[], str], key: str, now: float) -> None:
     with languages.speak_to(execute, message.thread, message.author):
         outbox.enqueue_notice(execute, message.thread, notice(), key=key, now=now, reply_to=message.id)
+
+
+def allowed_skills(config: Config, agent: str, role: RoleConfig) -> tuple[str, ...]:
+    """Return the names of the skills that this named agent may use for a person of this role; empty: all."""
+    allow = next((each.skills for each in config.agents if each.name == agent), ()) or config.skills.allow
+    if role.skills:
+        return tuple(name for name in role.skills if not allow or name in allow) or ("",)  # no skill has this name
+    return allow

@@ -8,9 +8,9 @@ from agent.blocks import command_hint
 from agent.messages import Kind
 from agent.schedules import ScheduleKind
 from bot.base.times import TimingError, find_zone, local_time, suggest_zones
-from bot.commands import schedule_changes
+from bot.commands import background
 from bot.commands.call import CommandCall
-from bot.commands.presses import Pressed
+from bot.commands.table import Pressed
 from bot.commands.work import busy_answer
 from bot.database.rows import parse_row_id
 from bot.database.states import FireResult, ScheduleState
@@ -18,8 +18,8 @@ from bot.journey import questions
 from bot.rights import deeds
 from bot.schedules import proposals
 from bot.schedules.firing import enqueue_check, fire
-from bot.schedules.words import describe_line, describe_next, format_times
 from bot.service.schedule_changes import record_change
+from bot.service.schedule_words import OPTIONS, YES, describe_line, describe_next, format_times
 from bot.storage import conversations, inbox, languages, people, runs, schedules
 from bot.storage.schedules import ScheduleRow
 from catalogue import N_, _, join_sentences, list_items
@@ -80,7 +80,7 @@ def answer_press(call: CommandCall, pressed: Pressed) -> str:
         return _(DISABLED)
     change, number = proposals.split_subject(pressed.subject)
     yes, no = (change, "keep") if change else ("confirm", "decline")
-    return _change(call, yes if proposals.OPTIONS[pressed.option] == proposals.YES else no, str(number))
+    return _change(call, yes if OPTIONS[pressed.option] == YES else no, str(number))
 
 
 def _change(call: CommandCall, verb: str, number: str) -> str:
@@ -170,7 +170,7 @@ def _decline(call: CommandCall, row: ScheduleRow) -> str:
 def _pause(call: CommandCall, row: ScheduleRow) -> str:
     if row.state != ScheduleState.ACTIVE:
         return _("Schedule {number} is not active.", number=row.id)
-    schedule_changes.pause_schedule(call.execute, row)
+    background.pause_schedule(call.execute, row)
     hint = command_hint(f"schedule resume {row.id}")
     return _("⏸ Schedule {number} is paused. `{command}` continues it.", number=row.id, command=hint)
 
@@ -178,7 +178,7 @@ def _pause(call: CommandCall, row: ScheduleRow) -> str:
 def _resume(call: CommandCall, row: ScheduleRow) -> str:
     if row.state != ScheduleState.PAUSED:
         return _("Schedule {number} is not paused.", number=row.id)
-    if not schedule_changes.resume_schedule(call.execute, row, call.now):
+    if not background.resume_schedule(call.execute, row, call.now):
         return _("Schedule {number} has no further time.", number=row.id)
     active = _("✓ Schedule {number} is active.", number=row.id)
     return join_sentences(active, describe_next(row.timing, call.now))
@@ -206,7 +206,7 @@ def _move_here(call: CommandCall, row: ScheduleRow) -> str:
 
 def _delete(call: CommandCall, row: ScheduleRow) -> str:
     by = call.message.author.id
-    call.after.extend(schedule_changes.delete_schedule(call.execute, row, by, call.now, call.service.stop_run))
+    call.after.extend(background.delete_schedule(call.execute, row, by, call.now, call.service.stop_run))
     return _("Schedule {number} is deleted.", number=row.id)
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from agent.core.context import TurnContext
-from bot.base.jobs import JobKind
+from bot.base.background import JobKind
 from bot.commands.call import Command
 from bot.commands.feature import Feature, Parts, Service
-from bot.commands.presses import Press
+from bot.commands.table import Press
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import TurnPart
 from bot.rights import deeds
 from bot.rights.claimed_run import ClaimedRun
 from bot.schedules import proposals
-from bot.schedules.clock import ScheduleClock
 from bot.schedules.command import SCHEDULE_WORDS, answer_press, begins_work, schedule_command, zone_command
-from bot.schedules.firing import WATCH_JOB
+from bot.schedules.firing import WATCH_JOB, ScheduleClock
 from bot.schedules.turns import TurnSchedules
 from bot.schedules.watches import WatchJobs
+from bot.service.schedule_words import OPTIONS, PREFIX
 from bot.storage import personal
 from catalogue import N_
 
@@ -52,7 +52,7 @@ FEATURE = Feature(
         ),
         Command("zone", N_("show or change your time zone"), zone_command, "Europe/Berlin", rank=160),
     ),
-    presses={proposals.PREFIX: Press("schedule", proposals.OPTIONS, proposals.check_press, answer_press)},
+    presses={PREFIX: Press("schedule", OPTIONS, proposals.check_press, answer_press)},
     waits=proposals.waiting_proposals,
     start=_start,
 )

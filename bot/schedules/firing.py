@@ -2,6 +2,10 @@
 
 A fire of `work` is a message of the schedule's owner, in a conversation of the schedule's own: the run that answers it
 has the owner's rights of that moment. Its key contains the time, so that each time fires once, whoever looks.
+
+The clock of the schedules: it looks when the next one is due, and when one has changed.
+
+The rows are the truth (`bot/storage/schedules.py`). APScheduler only keeps the time of the next look.
 """
 
 from __future__ import annotations
@@ -9,32 +13,43 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import time
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
 from agent.messages import Message, Origin, Quote
+from agent.packages import import_in_thread
 from agent.schedules import MissedRule, ScheduleKind
+from bot.base.background import run_forever
 from bot.base.plain_text import without_formatting
-from bot.base.schedule_timing import next_time, times_until
 from bot.base.side_work import name_side_work, record_post
-from bot.base.times import TimingError, local_time
+from bot.base.times import TimingError, local_time, next_time, times_until
 from bot.config.team import Right
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
-from bot.database.database import Execute
+from bot.database.database import Database, Execute
 from bot.database.states import FireResult, ScheduleState
+from bot.database.wake_ups import Written
 from bot.journey import questions
 from bot.rights.access import AccessPolicy
-from bot.rights.budget_limits import Limit, record_used_up
-from bot.schedules.words import format_times
+from bot.rights.budgets import Limit, record_used_up
+from bot.rights.current import Current
 from bot.service.schedule_changes import MAX_TITLE_CHARS, record_change, short_words, withdraw_fire
+from bot.service.schedule_words import format_times
 from bot.service.task_rows import add_fire
 from bot.storage import conversations, inbox, languages, outbox, schedules
 from bot.storage.jobs import enqueue_job
 from bot.storage.schedules import ScheduleRow
 from catalogue import N_
 from channels.shared.texts import shorten
+
+if TYPE_CHECKING:
+    from apscheduler.job import Job  # type: ignore[import-untyped]  # it has no stubs
+
 
 log = logging.getLogger(__name__)
 
@@ -196,3 +211,43 @@ def _say(execute: Execute, row: ScheduleRow, words: str, key: str, now: float) -
     outbox.enqueue_notice(execute, row.thread, words, key=key, now=now, mention=row.owner)
     work = name_side_work(f"schedule:{row.id}", row.what)
     record_post(execute, row.place, row.conversation, work, row.owner, words, key, now)
+
+
+LOOK_SECONDS = 30.0  # between looks without a wake-up; a clock that was set, and a busy schedule, are noticed then
+
+
+class ScheduleClock:
+    """Fires schedules."""
+
+    def __init__(self, store: Database, current: Current) -> None:
+        self._store = store
+        self._current = current
+        self._wake = store.listen(Written.SCHEDULE)
+        self._is_first_look = True
+
+    async def serve(self) -> None:
+        """Fire until cancelled."""
+        logging.getLogger("apscheduler").setLevel(logging.WARNING)  # it logs every look
+        module = await import_in_thread("apscheduler.schedulers.asyncio")
+        clock = module.AsyncIOScheduler(timezone=UTC)
+        clock.start()
+        job = clock.add_job(self._tick, "interval", seconds=LOOK_SECONDS, coalesce=True, misfire_grace_time=None)
+        try:
+            await run_forever("schedules", partial(self._look, job))
+        finally:
+            clock.shutdown(wait=False)
+
+    async def _tick(self) -> None:
+        self._wake.set()
+
+    async def _look(self, job: Job) -> None:
+        self._wake.clear()
+        now = time.time()
+        grace = self._current.config.schedules.grace_minutes * 60
+        first = self._is_first_look
+        look = partial(fire_due, access=self._current.access, now=now, grace_seconds=grace, at_start=first)
+        next_at = await self._store.run(look)
+        self._is_first_look = False
+        if next_at is not None and next_at < now + LOOK_SECONDS:
+            job.modify(next_run_time=datetime.fromtimestamp(max(next_at, now), UTC))
+        await self._wake.wait()

@@ -12,9 +12,8 @@ from agent.blocks import Ask
 from agent.messages import Message, Requester, Thread
 from agent.permissions.rules import Subject, ToolUse, judge
 from agent.schedules import MissedRule, ScheduleKind, ScheduleRequest, TimingForm
-from bot.base.schedule_timing import has_offset, next_time, parse_timing, shortest_interval
-from bot.base.times import TimingError, find_zone
-from bot.commands.presses import Pressed
+from bot.base.times import TimingError, find_zone, has_offset, next_time, parse_timing, shortest_interval
+from bot.commands.table import Pressed
 from bot.commands.waits import Waiting
 from bot.config.schema import Config
 from bot.config.team import Right
@@ -23,8 +22,8 @@ from bot.database.rows import parse_row_id, requester_columns
 from bot.database.states import ScheduleState
 from bot.rights.current import Current
 from bot.rights.permissions import rules_in_force
-from bot.schedules.words import confirmation_text
 from bot.service.schedule_changes import short_words
+from bot.service.schedule_words import OPTIONS, PREFIX, ask_owner, confirmation_text
 from bot.storage import languages, outbox, people, schedules
 from bot.storage.schedules import ScheduleRow
 from catalogue import N_, _
@@ -32,9 +31,6 @@ from channels.base import Receipt
 
 MAX_WHAT_CHARS = 1500  # which the question shows as a whole
 NO_ZONE = "UTC"
-YES, NO = N_("Yes"), N_("No")
-OPTIONS = (YES, NO)
-PREFIX = "schedule:"  # of the question's id, before the number of the proposal, or VERB-NUMBER
 CHANGES = {  # what the agent asks the owner
     "pause": N_("I would pause schedule {number}, “{what}”. Shall I?"),
     "delete": N_("I would delete schedule {number}, “{what}”. Shall I?"),
@@ -62,7 +58,7 @@ def propose_schedule(
         number = schedules.add_schedule(execute, values)
         row = schedules.find_schedule(execute, number)
         assert row is not None  # noqa: S101 — stored in this transaction
-        ask_owner(execute, row, now)
+        ask_owner(execute, row, now, key=f"sched:{row.id}:ask")
     except TimingError as error:
         raise ProposalRefused(f"{error}.") from error
     return row
@@ -132,14 +128,6 @@ def may_read_page(execute: Execute, current: Current, place: Thread, person: str
     use = ToolUse("web_fetch", {"url": url}, Subject("url"), "allow")
     is_allowed = judge((*rules_in_force(config), *role.rules()), use).verdict == "allow"
     return config.web.fetch and bool(url) and Right.NETWORK in role.rights and is_allowed
-
-
-def ask_owner(execute: Execute, row: ScheduleRow, now: float) -> None:
-    """Enqueue the question whether a proposal is right, in the owner's language. Raises TimingError."""
-    with languages.speak_to(execute, row.place, row.who.person):
-        text = confirmation_text(row, now)
-        ask = Ask(f"{PREFIX}{row.id}", text, tuple(map(_, OPTIONS)), free_text=False)
-        outbox.enqueue_notice(execute, row.thread, text, key=f"sched:{row.id}:ask", now=now, asks=(ask,))
 
 
 def ask_to_change(execute: Execute, row: ScheduleRow, verb: str, run: int, now: float) -> None:

@@ -17,7 +17,7 @@ from bot.schedules.proposals import (
     find_own,
     propose_schedule,
 )
-from bot.schedules.words import describe_line, describe_next
+from bot.service.schedule_words import describe_line, describe_next
 from bot.storage import runs, schedules
 from bot.storage.schedules import ScheduleRow
 from catalogue import use_language

@@ -9,7 +9,7 @@ from functools import partial
 
 from agent.messages import Quote
 from agent.web.addresses import WebError
-from bot.base.jobs import Effect
+from bot.base.background import Effect
 from bot.database.database import Database, Execute
 from bot.database.states import FireResult, ScheduleState
 from bot.rights.current import Current

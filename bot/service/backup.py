@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from agent.skills.library import VIEW_FOLDER
-from bot.base.spool import SPOOL
-from bot.base.web_files import WEB_FILES
+from bot.base.stored_files import SPOOL, WEB_FILES
 from bot.database import upkeep
 from bot.database.database import Database
-from bot.storage import people, reply_handles
+from bot.storage import channels, people
 from catalogue import _, ngettext
 from sandbox.disk.archive import Archive
 from sandbox.disk.file_threads import run_file_work
@@ -86,6 +85,6 @@ def _remove_secrets(copy: Path, mirror: sqlite3.Connection) -> int:
         return mirror.execute(sql, values).fetchall()
 
     removed = people.remove_push_secrets(execute)
-    if reply_handles.remove_handles(execute) or removed:
+    if channels.remove_handles(execute) or removed:
         upkeep.overwrite_copy(copy, mirror)
     return removed

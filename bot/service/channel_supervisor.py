@@ -54,6 +54,7 @@ class ChannelSupervisor:
         on_console_end: Callable[[], Awaitable[None]],
         list_commands: Callable[[], Sequence[CommandInfo]],
         open_state: Callable[[str], StateStore],
+        leases: Leases | None = None,
     ) -> None:
         self.channels: dict[str, Channel] = {}
         self.names = tuple(connects)
@@ -65,12 +66,12 @@ class ChannelSupervisor:
         self._open_state = open_state
         self._listening: dict[str, asyncio.Task[None]] = {}
         self._stopped = False
-        self.leases: Leases | None = None  # of this process, once there is a database
+        self._leases = leases  # of this process; None: it listens to every account
         self._by_listening: set[str] = set()  # channels that only the listening process can post to
 
     def stands_by(self, name: str) -> bool:
         """Return whether another process listens there, or is about to."""
-        return bool(self.leases and name not in LOCAL and not self.leases.has(_lease_of(name)))
+        return bool(self._leases and name not in LOCAL and not self._leases.has(_lease_of(name)))
 
     def without(self) -> list[str]:
         """Return the channels that only another process can post to."""
@@ -107,7 +108,7 @@ class ChannelSupervisor:
         """
         self._stopped = True
         for name, listening in self._listening.items():
-            if name in self._by_listening and self.leases and self.leases.is_shared:
+            if name in self._by_listening and self._leases and self._leases.is_shared:
                 self._tasks[name].cancel()
             else:
                 listening.cancel()
@@ -121,19 +122,19 @@ class ChannelSupervisor:
                 )
             listen = partial(self._listen, channel, _noting(name, receive), catch_up)
             by_listening = isinstance(channel, ListenerPosts) and channel.posts_by_listening
-            if name in LOCAL or not self.leases or (by_listening and self.leases.has(_lease_of(name))):
+            if name in LOCAL or not self._leases or (by_listening and self._leases.has(_lease_of(name))):
                 await self._serve_channel(channel, listen)
             elif not by_listening:
-                await self._serve_channel(channel, partial(self.leases.run, _lease_of(name), listen))
+                await self._serve_channel(channel, partial(self._leases.run, _lease_of(name), listen))
         self._by_listening.add(name)
         again = partial(self._run_channel, name, connect, receive, catch_up)
-        await self.leases.run(_lease_of(name), again)  # it connects only with the lease
+        await self._leases.run(_lease_of(name), again)  # it connects only with the lease
 
     async def _serve_channel(self, channel: Channel, listen: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
         """Listen, and stay connected afterwards, until cancelled. Raises the error that ended the channel."""
         name = channel.name
-        if isinstance(channel, Fenced) and self.leases:
-            channel.fence(self.leases.may_act)
+        if isinstance(channel, Fenced) and self._leases:
+            channel.fence(self._leases.may_act)
         if isinstance(channel, StateKeeper):
             channel.keep_state(self._open_state(name))
         listening = asyncio.create_task(listen(), name=f"listen {name}")

@@ -12,8 +12,7 @@ from bot.database.database import Execute
 from bot.rights.reservations import Budgets
 from bot.storage import usage
 from bot.storage.outcomes import OutcomeKey, OutcomeSums, add_outcomes, day_of
-from bot.storage.request_costs import RequestPart
-from bot.storage.usage import Payer, PricedCall
+from bot.storage.usage import Payer, PricedCall, RequestPart
 
 Counted = tuple[OutcomeKey, OutcomeSums]
 
@@ -28,8 +27,6 @@ def record_job(execute: Execute, calls: Iterable[PricedCall], noted: Sequence[Ca
                 calls=1,
                 seconds=each.call.seconds,
                 cost=each.cost or 0,
-                squares=float(each.cost or 0) ** 2,
-                unpriced=int(each.cost is None),
             ),
         )
         for each in calls

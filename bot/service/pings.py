@@ -13,7 +13,7 @@ from datetime import time as clock_time
 
 from agent.messages import Author, Thread
 from bot.base.times import find_zone
-from bot.config.push import PushEvent
+from bot.config.operations import PushEvent
 from bot.config.schema import Config
 from bot.database.database import Execute
 from bot.rights.current import Current

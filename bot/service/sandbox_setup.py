@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from agent.skills.library import VIEW_FOLDER
@@ -14,11 +16,12 @@ from bot.rights.current import Current
 from sandbox.base import SandboxProvider
 from sandbox.disk.folders import ConversationFolders
 from sandbox.docker.spec import DockerSettings
-from sandbox.requests import ReportEgress, report_nothing
+from sandbox.rules import ReportEgress, report_nothing
 from sandbox.settings import SandboxSettings
 
 log = logging.getLogger(__name__)
 
+SKILL_PACKAGES_FOLDER = "skill-packages"  # beside the packages of the service: `make skills` fills it
 REAP_INTERVAL_SECONDS = 30.0
 
 
@@ -30,11 +33,12 @@ def folders(config: Config) -> ConversationFolders:
 def sandbox_settings(config: Config, report_egress: ReportEgress = report_nothing) -> DockerSettings:
     """Return the settings of the sandbox providers. `report_egress` gets each request of a sandbox."""
     sandbox = config.sandbox
-    names = {each.name for each in fields(SandboxSettings)} - {"skills", "report_egress"}
+    names = {each.name for each in fields(SandboxSettings)} - {"skills", "skill_packages", "report_egress"}
     same: dict[str, Any] = {name: getattr(sandbox, name) for name in names}
     return DockerSettings(
         **same,
         skills=config.data_dir / "skills" / VIEW_FOLDER,
+        skill_packages=Path(sys.prefix) / SKILL_PACKAGES_FOLDER,
         report_egress=report_egress,
         state=config.data_dir / "sandbox",
         service=host_name(config.data_dir) if config.database.replicas and config.data_dir.exists() else "",

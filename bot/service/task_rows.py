@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from agent.messages import Message, Requester
-from bot.base.plain_text import code_span, plain_line, without_formatting
+from agent.permissions.invisible import show_line
+from bot.base.plain_text import plain_line, without_formatting
 from bot.database.database import Execute
 from bot.database.rows import requester_columns
 from bot.database.states import TaskKind, TaskState
@@ -30,7 +31,7 @@ def shown_title(row: TaskRow) -> str:
     """Return the title of a task for people: a command as code, as it is."""
     if row.kind != TaskKind.COMMAND or row.tool != "bash":
         return _("“{title}”", title=plain_line(row.title))
-    return code_span(shorten(" ".join(row.what.split()), MAX_TITLE_CHARS))
+    return show_line(shorten(" ".join(row.what.split()), MAX_TITLE_CHARS))
 
 
 def _title_of(text: str) -> str:

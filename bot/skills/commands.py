@@ -7,32 +7,27 @@ from functools import partial
 
 from agent.blocks import command_hint
 from agent.messages import Kind
-from agent.skills.errors import SkillError
-from agent.skills.library import InstalledSkill, SkillSet, SkillState
+from agent.skills.library import InstalledSkill, SkillSet
+from agent.skills.skill import SkillError
 from bot.commands.call import Command, CommandCall
 from bot.commands.outcome_texts import describe_skills
-from bot.commands.presses import Pressed
+from bot.commands.table import Pressed
 from bot.commands.work import describe_waiting, start_over_hint
 from bot.database.states import ConversationState
 from bot.rights import deeds
 from bot.rights.current import Current
-from bot.rights.skill_choice import allowed_skills
+from bot.rights.work_rights import allowed_skills
 from bot.skills.decisions import ACCEPT, CHOICE, OPTIONS
 from bot.skills.jobs import enqueue_change
+from bot.skills.listing import enqueue_list
 from bot.storage import conversations, inbox
 from catalogue import N_, _, join_sentences, localized
 from channels.base import CommandInfo
 from channels.shared.texts import shorten
 
-MAX_DESCRIPTION_CHARS = 120
 BEGUN = N_("I'm getting the skill and checking it.")
 MAX_LISTED_CHARS = 60  # in the list of commands
 ACTIONS = ("enable", "disable", "diff", "accept", "decline", "rollback")
-LINES = {
-    SkillState.ENABLED: N_("- `{name}`: {description}"),
-    SkillState.DISABLED: N_("- `{name}` (installed but disabled): {description}"),
-    SkillState.CHANGED: N_("- `{name}` (disabled, because its files changed): {description}"),
-}
 SKILLS_WORDS = "stats | enable | disable | diff | accept | rollback NAME, install URL"
 
 
@@ -40,7 +35,8 @@ def skills_command(call: CommandCall) -> str:
     """List the skills, or have an operator's change made."""
     action, *words = call.words.split()[:3] or [""]
     if not action:
-        return _describe_skills(call)
+        enqueue_list(call, _shown_skills(call))
+        return ""
     if action == "stats":
         return describe_skills(call, _shown_skills(call))
     if not call.may(deeds.CHANGE_SKILLS):
@@ -70,37 +66,6 @@ def _shown_skills(call: CommandCall) -> dict[str, InstalledSkill]:
     current = call.current.skills.current if call.current.skills else SkillSet()
     allow = allowed_skills(call.current.config, call.here.agent, call.role)
     return {name: each for name, each in current.skills.items() if not allow or name in allow}
-
-
-def _describe_skills(call: CommandCall) -> str:
-    current = call.current.skills.current if call.current.skills else SkillSet()
-    shown = [*_shown_skills(call).values()]
-    if not shown and not current.faults:
-        return _("I have no skills.")
-    lines = [_("Skills:"), *(_describe_skill(each) for each in shown)]
-    if shown:
-        lines += ["", _("`{command}` uses one.", command=command_hint(f"{shown[0].skill.name} REQUEST"))]
-    if call.may(deeds.CHANGE_SKILLS):
-        lines += ["", *_describe_problems(shown, current)]
-    return "\n".join(lines).strip()
-
-
-def _describe_skill(each: InstalledSkill) -> str:
-    description = shorten(each.skill.description, MAX_DESCRIPTION_CHARS)
-    return _(LINES[each.state], name=each.skill.name, description=description)
-
-
-def _describe_problems(shown: list[InstalledSkill], current: SkillSet) -> list[str]:
-    """Return a line for each skill with warnings, and for each folder that cannot be used."""
-    lines = [
-        _("- `{folder}` cannot be used: {reason}.", folder=folder, reason=fault)
-        for folder, fault in current.faults.items()
-    ]
-    for each in shown:
-        if each.skill.warnings:
-            warnings = _("; ").join(map(localized, each.skill.warnings))
-            lines.append(_("- `{name}` has a warning: {warnings}.", name=each.skill.name, warnings=warnings))
-    return lines
 
 
 def answer_press(call: CommandCall, pressed: Pressed) -> str:

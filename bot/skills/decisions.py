@@ -2,23 +2,31 @@
 the skills of a repository they mean.
 
 A press does what `/skills accept HASH` does, so that one place says what happened.
+
+The skills of a turn, and what the agent proposes in it.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from agent.blocks import Ask, command_hint
+from agent.core.context import TurnContext, join_parts
 from agent.messages import Author, Message, Thread
-from agent.skills.changes import SkillChange
+from agent.permissions.invisible import show_line, show_literally
+from agent.skills.changes import SkillChange, stage_files
 from agent.skills.found import FoundSkill
-from bot.commands.presses import UNKNOWN, Pressed
+from agent.skills.library import TurnSkills
+from bot.commands.table import UNKNOWN, Pressed
 from bot.commands.waits import Waiting
-from bot.database.database import Execute
+from bot.database.database import Database, Execute
+from bot.rights.claimed_run import ClaimedRun
 from bot.rights.current import Current
 from bot.rights.deeds import CHANGE_SKILLS
+from bot.rights.work_rights import allowed_skills
+from bot.skills.sharing import SharedSkills
 from bot.storage import languages, outbox
 from catalogue import N_, _, join_sentences, ngettext
 from channels.base import Receipt
@@ -66,7 +74,7 @@ def enqueue_question(
 def enqueue_choice(execute: Execute, message: Message, choice: SkillChoice, key: str, now: float) -> None:
     """Ask which of the skills of a repository to install, in the language of the author."""
     with languages.speak_to(execute, message.thread, message.author):
-        lines = [f"- `{each.name}`: {shorten(each.description, MAX_LINE_CHARS)}" for each in choice.found]
+        lines = [f"- `{each.name}`: {show_line(shorten(each.description, MAX_LINE_CHARS))}" for each in choice.found]
         while len("\n".join(lines)) > MAX_SHOWN_CHARS:
             lines.pop()
         if rest := len(choice.found) - len(lines):
@@ -80,9 +88,8 @@ def enqueue_choice(execute: Execute, message: Message, choice: SkillChoice, key:
 
 
 def render_diff(diff: str) -> str:
-    """Return a difference as a block of code that its content cannot end."""
-    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", diff))])
-    return f"{fence}diff\n{diff}\n{fence}"
+    """Return a difference as a block of code."""
+    return show_literally(diff, language="diff")
 
 
 def check_press(_execute: Execute, pressed: Pressed) -> Receipt | None:
@@ -101,3 +108,41 @@ def waiting_changes(execute: Execute, current: Current, viewer: Message, _now: f
             _(SHOWN_BY, command=command_hint(f"skills diff {staged.name}")),
         )
         yield Waiting(viewer.thread, f"{PREFIX}{digest[:SHOWN_HASH_CHARS]}", words, OPTIONS)
+
+
+PROPOSED = N_("I propose the skill `{name}`. An operator decides whether I may use it.")
+
+
+async def add_skills(
+    context: TurnContext, current: Current, store: Database, shared: SharedSkills, job: ClaimedRun
+) -> None:
+    """Give a turn the present skills: their list in its brief, and the right to propose others."""
+    library, config = shared.library, current.config.skills
+    await shared.wait_for_first_look()
+
+    async def propose(name: str, files: Mapping[str, str]) -> None:
+        """See `ProposeSkill`."""
+        source = f"proposed in {job.thread} for {job.requester}"
+        change = await shared.change(stage_files, name, files, source)
+        await store.run(partial(_show_proposal, change=change, current=current, job=job))
+
+    allow = allowed_skills(current.config, job.agent, job.role)
+    since = None if job.resumed else job.started
+    skills = TurnSkills(await library.refresh(since), allow, propose if config.evolution else None)
+    context.skills = skills
+    context.brief = join_parts(context.brief, skills.brief())
+
+
+def _show_proposal(execute: Execute, change: SkillChange, current: Current, job: ClaimedRun) -> None:
+    """Ask in the chat if its requester is an operator, else the operators in their private chats."""
+    access, now, key = current.access, job.started, f"skill:{change.hash[:32]}:{job.run}"
+    if access.may_do(execute, job.thread, job.requester, CHANGE_SKILLS):
+        enqueue_question(execute, change, job.thread, Author(job.requester, ""), key, now)
+        return
+    with languages.speak_to(execute, job.thread, Author(job.requester, "")):
+        outbox.enqueue_notice(execute, job.thread, _(PROPOSED, name=change.name), key=key, now=now)
+    for person in access.reachable_operators(execute, console=True):
+        if (place := person.private_chat) is None:
+            continue
+        each = f"{key}:{person.channel}:{person.person}"
+        enqueue_question(execute, change, place, Author(person.person, person.name), each, now)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from agent.core.context import TurnContext
-from bot.base.jobs import JobKind
+from bot.base.background import JobKind
 from bot.base.skill_library import clone_bounds
 from bot.commands.call import Command
 from bot.commands.feature import Feature, Parts, Service
-from bot.commands.presses import Press
+from bot.commands.table import Press
 from bot.journey.running_turn import Account
 from bot.journey.turn_part import TurnPart
 from bot.rights import deeds
 from bot.rights.claimed_run import ClaimedRun
 from bot.skills import decisions
 from bot.skills.commands import SKILLS_WORDS, SkillCommands, answer_press, skills_command
+from bot.skills.decisions import add_skills
 from bot.skills.jobs import SKILL_JOB, SkillJobs
+from bot.skills.listing import LIST_JOB, SkillReadiness, list_checks, list_skills
 from bot.skills.sharing import SharedSkills
-from bot.skills.turns import add_skills
 from catalogue import N_
 
 
@@ -32,9 +35,11 @@ def _start(service: Service) -> Parts:
 
         return TurnPart(prepare)
 
+    readiness = SkillReadiness(service.provider, library, current.config)
+    listing = partial(list_skills, readiness, library, service.provider.name)
     jobs = SkillJobs(store, library, shared, lambda: clone_bounds(current.config), service.channel)
     return Parts(
-        {SKILL_JOB: JobKind(jobs.run)},
+        {SKILL_JOB: JobKind(jobs.run), LIST_JOB: JobKind(listing)},
         {"skills of others": shared.follow},
         open_turn,
         operations={"skills.share": shared.answer_look},
@@ -51,5 +56,6 @@ FEATURE = Feature(
         )
     },
     waits=decisions.waiting_changes,
+    checks=list_checks,
     start=_start,
 )

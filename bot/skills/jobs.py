@@ -15,10 +15,10 @@ from agent.messages import Message
 from agent.skills import changes
 from agent.skills.archive import unpack_archive
 from agent.skills.changes import SkillChange
-from agent.skills.errors import SkillError
 from agent.skills.found import SeveralSkills
 from agent.skills.git_source import CloneBounds, clone_skill
 from agent.skills.library import SkillLibrary, SkillState
+from agent.skills.skill import SkillError
 from agent.skills.tree import MAX_TREE_BYTES
 from bot.commands.call import CommandCall
 from bot.database import audit

@@ -15,16 +15,15 @@ from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
 from agent.skills import exchange
-from agent.skills.errors import SkillError
 from agent.skills.exchange import CommonDecisions
 from agent.skills.library import SkillLibrary
-from agent.skills.records import SkillRecords
-from agent.skills.versions import named_versions
+from agent.skills.records import SkillRecords, named_versions
+from agent.skills.skill import SkillError
 from bot.base.background import run_forever
 from bot.database.database import Database, Execute
 from bot.service.shared_files import LOOK_SECONDS, hold_lease
-from bot.storage import shared_files, skill_versions
-from bot.storage.skill_versions import Version
+from bot.storage import shared_files
+from bot.storage.shared_files import Version
 from sandbox.disk.file_threads import run_file_work
 
 log = logging.getLogger(__name__)
@@ -138,12 +137,12 @@ class SharedSkills:
     async def _give(self, wanted: SkillRecords) -> int:
         """Store the decisions for the others, after the versions that they name, and return the row's number."""
         content, named = exchange.spell_records(wanted), named_versions(wanted)
-        whole = await self._store.run(skill_versions.whole_versions, durable=False)
+        whole = await self._store.run(shared_files.whole_versions, durable=False)
         for version in sorted(named - whole.keys()):
             await self._upload(version)
 
         def write(execute: Execute) -> int:
-            skill_versions.delete_other_versions(execute, named)
+            shared_files.delete_other_versions(execute, named)
             return shared_files.write_shared(execute, ROW, content)
 
         number = await self._store.run(write)
@@ -162,7 +161,7 @@ class SharedSkills:
         parts = [archive[at : at + PART_BYTES] for at in range(0, len(archive), PART_BYTES)]
         for number, content in enumerate(parts):
             await self._store.run(
-                partial(skill_versions.write_part, version=version, part=number, parts=len(parts), content=content)
+                partial(shared_files.write_part, version=version, part=number, parts=len(parts), content=content)
             )
 
     async def _fetch(self, wanted: SkillRecords) -> None:
@@ -170,7 +169,7 @@ class SharedSkills:
         data = self.library.data
         if not (missing := await run_file_work(exchange.missing_versions, data, wanted)):
             return
-        whole = await self._store.run(skill_versions.whole_versions, durable=False)
+        whole = await self._store.run(shared_files.whole_versions, durable=False)
         for version in missing:
             if (parts := whole.get(version, 0)) and parts * PART_BYTES <= exchange.MAX_ARCHIVE_BYTES + PART_BYTES:
                 try:
@@ -184,7 +183,5 @@ class SharedSkills:
     async def _download(self, version: Version, parts: int) -> bytes:
         archive = bytearray()
         for part in range(parts):
-            archive += await self._store.run(
-                partial(skill_versions.read_part, version=version, part=part), durable=False
-            )
+            archive += await self._store.run(partial(shared_files.read_part, version=version, part=part), durable=False)
         return bytes(archive)

@@ -19,6 +19,7 @@ import yaml
 
 from agent.models.presets import PRESETS
 from agent.setting import Secret
+from agent.settings.network import choose_proxy
 from agent.web.search import PUBLIC_URLS
 from bot.config.document import URL_NAMES
 from bot.config.loader import OPENAI
@@ -57,7 +58,9 @@ def list_destinations(config: Config) -> tuple[list[Destination], list[str]]:
     found += _sandbox_hosts(config)
     if config.web.fetch:
         hosts = [each for name in config.web.hosts for each in (name, f"*.{name}")] or [ANY]
-        found += [Destination(host, port, "web.fetch", config.web.proxy) for host in hosts for port in (80, 443)]
+        for scheme, host in ((scheme, host) for host in hosts for scheme in ("http", "https")):
+            proxy = choose_proxy(f"{scheme}://{host}", config.web.proxy) or ""
+            found.append(Destination(host, PORTS[scheme], "web.fetch", proxy))
     proxied = [each for each in found if each.through]
     found += [_parse(each.through, _("proxy of {what}", what=each.what)) for each in proxied]
     return sorted({*found}), [*_notes(config)]
@@ -112,7 +115,7 @@ def _parse(address: str, what: str) -> Destination:
 def _reach(address: str, what: str, proxy: str) -> Destination:
     """Return where an address is reached: this machine without the proxy."""
     found = _parse(address, what)
-    return found if found.is_local else replace(found, through=proxy)
+    return found if found.is_local else replace(found, through=choose_proxy(address, proxy) or "")
 
 
 def _defaults_of_models(config: Config) -> Iterator[Destination]:
@@ -141,7 +144,8 @@ def _hosts_of_channel(entry: ChannelConfig) -> Iterator[Destination]:
         yield from _address(base, f"{what}.base_url", getattr(entry.settings, "proxy", ""))
     for public, hosts in getattr(module, "MORE_HOSTS", {}).items():
         if base and (urlsplit(base).hostname or "").endswith(public):
-            yield from (Destination(host, 443, what, getattr(entry.settings, "proxy", "")) for host in hosts)
+            own = getattr(entry.settings, "proxy", "")
+            yield from (Destination(host, 443, what, choose_proxy(f"https://{host}", own) or "") for host in hosts)
 
 
 def _sandbox_hosts(config: Config) -> Iterator[Destination]:

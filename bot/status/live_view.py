@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bot.base.recent_lines import RECENT, LogLine
+from bot.base.log import RECENT, LogLine
 from bot.database.database import Database, Execute
 from bot.database.replicas import host_of
 from bot.database.states import RunState
 from bot.journey.running_turn import RunningTurn
-from bot.storage.run_trace import find_run_of, read_run_trace
-from bot.storage.turns_elsewhere import TurnElsewhere, turns_elsewhere
+from bot.storage.operator_views import TurnElsewhere, find_run_of, read_run_trace, turns_elsewhere
 
 MAX_LINES = 2000  # in one answer
 MAX_TEXT_CHARS = 100

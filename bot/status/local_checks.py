@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import shutil
 import socket
 import sqlite3
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from agent.core.brief import read_prompt
+from agent.core.context import read_prompt
 from agent.parsing.child import is_confined
 from agent.settings.models import AgentConfigError
 from bot.base.data_dir import open_to_others
@@ -28,6 +29,7 @@ from catalogue import _, join_sentences, localized
 log = logging.getLogger(__name__)
 
 MIN_FREE_BYTES = 200_000_000
+MIN_DESCRIPTORS = 4096
 
 
 def describe_system_error(error: Exception) -> tuple[str, str]:
@@ -64,6 +66,17 @@ def check_parsers() -> list[Finding]:
         "use a Linux kernel with seccomp on x86_64 or aarch64; until then, a flaw in a parser is one in the service"
     )
     return [Finding("note", _("parsers"), text, fix)]
+
+
+def check_descriptors(most: int) -> list[Finding]:
+    """Say it if this process may open few files: each proxied connection of a sandbox takes two."""
+    if most == resource.RLIM_INFINITY or most >= MIN_DESCRIPTORS:
+        return []
+    text = _("this process may open {n} files; busy sandboxes need {wanted}", n=most, wanted=MIN_DESCRIPTORS)
+    fix = _(
+        "`ulimit -Hn {n}` before the start, `LimitNOFILE={n}` in systemd, or `ulimits` in Docker", n=MIN_DESCRIPTORS
+    )
+    return [Finding("note", _("open files"), text, fix)]
 
 
 def check_secret_files(config: Config) -> list[Finding]:

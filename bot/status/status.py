@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bot.base.display_names import display_name
 from bot.base.version import VERSION
 from bot.database.database import Database, Execute, StorageError
 from bot.database.states import OutboxState
@@ -19,12 +20,11 @@ from bot.rights.current import Current
 from bot.service.crashes import describe_crash, latest_crash
 from bot.status.live_view import TurnsInProgress, describe_elsewhere, describe_turn, recent_log, turns_in_progress
 from bot.status.local_checks import judge_disk
-from bot.status.model_reach import ModelReach
 from bot.status.replica_report import find_differences, report_replicas
-from bot.status.trouble import Trouble, TroubleTimes
+from bot.status.trouble import ModelReach, Trouble, TroubleTimes
 from bot.storage import conversations, hooks, outbox, people
-from bot.storage.feedback import FEEDBACK_DAYS, count_feedback
 from bot.storage.jobs import count_jobs
+from bot.storage.outcomes import FEEDBACK_DAYS, count_feedback
 from catalogue import N_, LazyText, _, list_items, ngettext
 from channels.base import Channel, Health
 from sandbox.disk.quota import SandboxUse
@@ -39,6 +39,7 @@ CHANNEL_READY_AS = N_("{name}: connected as {detail}.")
 CHANNEL_STANDS_BY = N_("{name}: {detail}.")
 CHANNEL_DOWN = N_("{name}: not connected. {detail}")
 SLOW_SECONDS = 30.0  # how long a message may wait while the service is healthy
+LATE_SECONDS, MAX_LATE = 120.0, 3  # a reply that is named because it is not delivered, and so many of them
 DATABASE_SECONDS = 5.0  # in which the database answers while it is healthy
 
 
@@ -53,6 +54,7 @@ class ServiceStatus:
         configured: Sequence[str],
         current: Current,
         stands_by: Callable[[str], bool] = lambda _name: False,
+        waiting: Callable[[], Collection[int]] = frozenset,
     ) -> None:
         self._store = store
         self._stands_by = stands_by  # whether another process listens to a channel
@@ -60,6 +62,7 @@ class ServiceStatus:
         self._channels = channels
         self._configured = configured
         self._current = current
+        self._waiting = waiting  # the rows of the outbox that are delivered when a person comes
         self._started = time.monotonic()
         self._begun = time.time()
         self._since = TroubleTimes()
@@ -181,14 +184,15 @@ class ServiceStatus:
 
     async def measure(self) -> dict[str, Any]:
         """Return the numbers that metrics show, as they are at this moment. Raises StorageError."""
-        now = time.time()
+        now, waiting = time.time(), self._waiting()
 
         def look(execute: Execute) -> dict[str, Any]:
-            oldest, counts = outbox.oldest_unfinished(execute), outbox.count_unfinished(execute)
+            oldest, counts = outbox.oldest_unfinished(execute, waiting), outbox.count_unfinished(execute)
             return {
                 "queue_conversations": conversations.count_unclaimed(execute),
                 "queue_age_seconds": _oldest_seconds(execute),
-                "outbox_rows": counts[OutboxState.NEW] + counts[OutboxState.CLAIMED],
+                "outbox_rows": max(0, counts[OutboxState.NEW] + counts[OutboxState.CLAIMED] - len(waiting)),
+                "outbox_waiting_rows": len(waiting),
                 "outbox_age_seconds": max(0.0, now - oldest) if oldest else 0.0,
                 "dead_letters": counts[OutboxState.DEAD],
                 "jobs_waiting": count_jobs(execute).waiting,
@@ -209,7 +213,7 @@ class ServiceStatus:
 
     async def report(self) -> dict[str, Any]:
         """Return everything that `fawn status` shows. `healthy` is measured now, not at the start."""
-        counts = await self._store.run(_row_counts)
+        counts = await self._store.run(partial(_row_counts, waiting=self._waiting()))
         disk = await asyncio.to_thread(_describe_disk, self._current.config.data_dir)
         crash = await asyncio.to_thread(latest_crash, self._current.config.data_dir, time.time())
         troubles = await self._judge(counts["oldest"], disk)
@@ -266,7 +270,7 @@ class ServiceStatus:
             if name != "console" and state["health"] != Health.STARTING and not starting:
                 form = (CHANNEL_READY_AS if detail else CHANNEL_READY) if is_ready else CHANNEL_DOWN
                 form = CHANNEL_STANDS_BY if self._stands_by(name) else form
-                lines[name] = _(form, name=name.capitalize(), detail=detail), is_ready
+                lines[name] = _(form, name=display_name(name), detail=detail), is_ready
         return lines
 
     def channel_states(self) -> dict[str, dict[str, Any]]:
@@ -300,13 +304,20 @@ def _hook_counts(execute: Execute, name: str) -> dict[str, Any]:
     return {**asdict(hooks.summarize_hook(execute, name)), "refused": refused}
 
 
-def _row_counts(execute: Execute) -> dict[str, Any]:
+def _row_counts(execute: Execute, waiting: Collection[int]) -> dict[str, Any]:
     now = time.time()
-    counts = outbox.count_unfinished(execute)
+    counts, oldest = outbox.count_unfinished(execute), outbox.oldest_rows(execute, waiting, MAX_LATE)
     return {
         "queued": conversations.count_unclaimed(execute),
         "oldest": _oldest_seconds(execute),
-        "undelivered": counts[OutboxState.NEW] + counts[OutboxState.CLAIMED],
+        "undelivered": max(0, counts[OutboxState.NEW] + counts[OutboxState.CLAIMED] - len(waiting)),
+        "undelivered_seconds": max(0.0, now - oldest[0].created) if oldest else 0.0,
+        "late": [
+            {"thread": row.thread, "age": now - row.created, "error": row.error}
+            for row in oldest
+            if now - row.created >= LATE_SECONDS
+        ],
+        "waiting_for_people": len(waiting),
         "dead": counts[OutboxState.DEAD],
         "unpaired": people.count_waiting(execute, now),
         "jobs": asdict(count_jobs(execute)),

@@ -3,15 +3,22 @@
 A counter is the sum of usage rows, kept so that a call need not add them up. It is NULL after a start and is then
 summed up again, so that no call of the process before is missing. What is held is a row for each call and each plan:
 their sum is exact whichever process ends.
+
+Store what plans that people agreed to hold of the budgets, until their requests end.
+
+A hold counts in what is held of a budget, as those of calls do. A call of the request takes from it what it may cost
+(`taken`) and gives that back at its end; the hold shrinks by what the call used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from bot.database.database import Execute
 from bot.database.dialect import EXTRA, FOR_UPDATE
 from bot.database.rows import insert_row, read_rows
+from bot.database.states import OPEN_RUN, QuestionState
 from bot.storage.usage import STALE_CALL, close_stale_calls, spent
 
 _LOCK = f"{EXTRA}SELECT 1 FROM budgets WHERE scope=:scope AND period=:period{FOR_UPDATE}"
@@ -21,7 +28,8 @@ _BEGIN = (
 )
 _HELD = (
     "(SELECT coalesce(sum(h.{what}), 0) FROM budget_holds h WHERE h.scope=budgets.scope AND h.period=budgets.period)"
-    " + (SELECT coalesce(sum(p.{what}), 0) FROM plan_holds p WHERE p.scope=budgets.scope AND p.period=budgets.period)"
+    " + (SELECT coalesce(sum(CASE WHEN p.{what}>0 THEN p.{what} ELSE 0 END), 0) FROM plan_holds p"
+    " WHERE p.scope=budgets.scope AND p.period=budgets.period)"
     " AS held_{what}"
 )
 _COUNTED = f"money, tokens, {_HELD.format(what='money')}, {_HELD.format(what='tokens')}"
@@ -137,3 +145,101 @@ def release_stale_holds(execute: Execute) -> None:
             execute(_GIVE_TO_PLAN, {name: row[name] for name in _GIVEN})
     close_stale_calls(execute)
     forget_sums(execute)
+
+
+_ENDED = (
+    f"NOT EXISTS (SELECT 1 FROM runs WHERE runs.conversation=plan_holds.conversation AND {OPEN_RUN})"
+    " AND NOT EXISTS (SELECT 1 FROM questions WHERE questions.conversation=plan_holds.conversation"
+    f" AND state IN ('{QuestionState.OPEN}', '{QuestionState.ANSWERED}'))"
+)
+"""No run works in the conversation, and no question waits there for an answer or for the run that follows it."""
+_THIS_HOLD = "conversation=:conversation AND scope=:scope AND period=:period"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanHold:
+    """What the plan of a conversation still holds of one budget, besides what its running calls have taken of it.
+
+    It is below zero while a call has used more than it took and another one, still running, has taken part of it: what
+    that one gives back makes up for it.
+    """
+
+    conversation: str
+    scope: str
+    period: str
+    money: int = 0
+    tokens: int = 0
+    taken_money: int = 0
+    taken_tokens: int = 0
+
+    def is_of(self, key: CounterKey) -> bool:
+        """Whether this is a hold of this budget."""
+        return key.values == {"scope": self.scope, "period": self.period}
+
+
+def read_holds(execute: Execute) -> list[PlanHold]:
+    """Return all holds: as many as plans that run, times their budgets."""
+    sql = "SELECT conversation, scope, period, money, tokens, taken_money, taken_tokens FROM plan_holds"
+    return read_rows(execute, PlanHold, sql)
+
+
+def add_hold(execute: Execute, conversation: str, key: CounterKey, money: int, tokens: int) -> None:
+    """Hold an amount for a plan."""
+    values: dict[str, str | int] = {"conversation": conversation, **key.values, "money": money, "tokens": tokens}
+    execute(
+        "INSERT INTO plan_holds(conversation, scope, period, money, tokens)"
+        " VALUES (:conversation, :scope, :period, :money, :tokens)",
+        values,
+    )
+
+
+def take(execute: Execute, hold: PlanHold, money: int, tokens: int) -> None:
+    """Note that a call of the request holds this part of the hold: the sum of both stays."""
+    execute(
+        "UPDATE plan_holds SET money=money-:money, tokens=tokens-:tokens,"
+        " taken_money=taken_money+:money, taken_tokens=taken_tokens+:tokens"
+        f" WHERE {_THIS_HOLD}",
+        {**_key_of(hold), "money": money, "tokens": tokens},
+    )
+
+
+def settle(execute: Execute, hold: PlanHold, taken: tuple[int, int], used: tuple[int, int]) -> None:
+    """Give back the part that a call took, and lower the hold by what the call used."""
+    sql = f"SELECT money, tokens, taken_money, taken_tokens FROM plan_holds WHERE {_THIS_HOLD}{FOR_UPDATE}"
+    rows = execute(sql, _key_of(hold))
+    if not rows or rows[0]["taken_money"] < taken[0] or rows[0]["taken_tokens"] < taken[1]:
+        return  # the request has ended, or was given another hold meanwhile
+    money = rows[0]["money"] + taken[0] - used[0]
+    tokens = rows[0]["tokens"] + taken[1] - used[1]
+    execute(
+        "UPDATE plan_holds SET money=:money, tokens=:tokens,"
+        " taken_money=taken_money-:taken_money, taken_tokens=taken_tokens-:taken_tokens"
+        f" WHERE {_THIS_HOLD}",
+        {**_key_of(hold), "money": money, "tokens": tokens, "taken_money": taken[0], "taken_tokens": taken[1]},
+    )
+
+
+def release_hold(execute: Execute, conversation: str) -> None:
+    """Give back what the plan of a conversation still holds."""
+    execute("DELETE FROM plan_holds WHERE conversation=:conversation", {"conversation": conversation})
+
+
+def release_ended(execute: Execute) -> bool:
+    """Give back what the plans of ended requests hold; return whether there were any."""
+    return bool(execute(f"DELETE FROM plan_holds WHERE {_ENDED} RETURNING scope", {}))
+
+
+def release_dead(execute: Execute) -> None:
+    """Give back what the calls of dead processes held, and what the plans of ended requests hold."""
+    release_stale_holds(execute)
+    release_ended(execute)
+
+
+def sum_holds(holds: Sequence[PlanHold]) -> tuple[int, int]:
+    """Return the money and the tokens of holds, with what calls have taken: most of it comes back."""
+    money = sum(max(0, each.money + each.taken_money) for each in holds)
+    return money, sum(max(0, each.tokens + each.taken_tokens) for each in holds)
+
+
+def _key_of(hold: PlanHold) -> dict[str, str]:
+    return {"conversation": hold.conversation, "scope": hold.scope, "period": hold.period}

@@ -1,4 +1,4 @@
-"""The tool calls that rules judged, each with what rules compare: other rules can be tried on them."""
+"""Store tool calls: those that rules judged, those with effects, and those that people allowed for the future."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agent.core.context import JudgedCall
-from agent.permissions.rules import Subject, ToolUse, Verdict
+from agent.core.context import JudgedCall, LedgerEntry
+from agent.messages import Author, Thread
+from agent.permissions.rules import Grant, Subject, ToolUse, Verdict
 from bot.database.database import Execute
-from bot.database.rows import insert_row, read_rows
+from bot.database.rows import insert_row, read_row, read_rows
 from bot.storage import runs
 from bot.storage.usage import Payer
 
@@ -97,3 +98,78 @@ def _parse_arguments(text: str) -> dict[str, Any]:
     except ValueError:  # it was cut
         found = None
     return found if isinstance(found, dict) else {"": text}
+
+
+_KEY = "conversation, call"
+
+
+def begin_call(execute: Execute, conversation: str, call: str) -> LedgerEntry | None:
+    """Record that a call starts and return None, or return what is known of its earlier try."""
+    new = insert_row(execute, "ledger", _KEY, {"conversation": conversation, "call": call})
+    return None if new else find_call(execute, conversation, call)
+
+
+def find_call(execute: Execute, conversation: str, call: str) -> LedgerEntry | None:
+    """Return what is known of a call."""
+    sql = "SELECT result FROM ledger WHERE conversation=:conversation AND call=:call"
+    return read_row(execute, LedgerEntry, sql, conversation=conversation, call=call)
+
+
+def record_result(execute: Execute, conversation: str, call: str, result: str) -> None:
+    """Record the result of a call."""
+    values = {"conversation": conversation, "call": call, "result": result}
+    insert_row(execute, "ledger", _KEY, values, update=("result",))
+
+
+def forget_calls(execute: Execute, conversation: str) -> None:
+    """Delete the calls of a conversation, whose turn has ended."""
+    execute("DELETE FROM ledger WHERE conversation=:conversation", {"conversation": conversation})
+
+
+EVERYWHERE = ""  # in place of a conversation
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRow:
+    """A grant, and the person who gave it."""
+
+    id: int
+    conversation: str
+    tool: str
+    subject: str
+    channel: str
+    person: str
+    name: str
+    place: str  # where it was given
+    given: float = 0.0
+
+    @property
+    def thread(self) -> Thread:
+        return Thread.parse(self.place) if self.place else Thread(self.channel, "", "")
+
+
+def store_grant(execute: Execute, conversation: str, grant: Grant, place: Thread, by: Author, now: float) -> None:
+    """Store a grant for a conversation or EVERYWHERE. One that is given again belongs to its new giver."""
+    giver = {"channel": place.channel, "person": by.id, "name": by.name, "given": now, "place": str(place)}
+    values = {"conversation": conversation, "tool": grant.tool, "subject": grant.subject, **giver}
+    insert_row(execute, "permission_grants", "conversation, tool, subject", values, update=[*giver])
+
+
+def matching_grants(execute: Execute, conversation: str, grant: Grant) -> list[GrantRow]:
+    """Return the grants of the conversation and of operators that cover this call."""
+    sql = (
+        "SELECT * FROM permission_grants WHERE conversation IN (:conversation, '') AND tool=:tool AND subject=:subject"
+        " ORDER BY id"
+    )
+    return read_rows(execute, GrantRow, sql, conversation=conversation, tool=grant.tool, subject=grant.subject)
+
+
+def list_grants(execute: Execute, conversation: str) -> list[GrantRow]:
+    """Return the grants of the conversation, then those of operators."""
+    sql = "SELECT * FROM permission_grants WHERE conversation IN (:conversation, '') ORDER BY conversation='', id"
+    return read_rows(execute, GrantRow, sql, conversation=conversation)
+
+
+def revoke_grant(execute: Execute, id: int) -> None:
+    """Delete a grant."""
+    execute("DELETE FROM permission_grants WHERE id=:id", {"id": id})

@@ -31,7 +31,7 @@ from bot.storage import conversations, exposures, outbox, quoted, retention, run
 from bot.storage import questions as stored_questions
 from bot.storage.blanked import COLUMNS, StillCounted, blank_messages
 from bot.storage.inbox import OPEN, InboxRow
-from bot.storage.person_roles import OF_PERSON
+from bot.storage.people import OF_PERSON
 from bot.storage.runs import RunRow
 from bot.storage.uses import FORGOTTEN
 

@@ -11,7 +11,7 @@ from agent.messages import Thread
 from bot.database import audit
 from bot.database.database import Execute
 from bot.database.dialect import MERGE_PAGES
-from bot.storage import follow_ups, grants
+from bot.storage import calls, follow_ups
 from bot.storage.forgetting import FORGOTTEN_RUN, PersonKey, Traces
 from bot.storage.languages import reader_key
 from bot.storage.personal import Tables
@@ -35,7 +35,7 @@ def forget_account(execute: Execute, person: PersonKey, traces: Traces, tables: 
         execute("DELETE FROM schedule_fires WHERE schedule=:id", {"id": number})
         execute("DELETE FROM schedules WHERE id=:id", {"id": number})
     for statement in (each for table in tables for each in table.forget):
-        execute(statement, {**values, "everywhere": grants.EVERYWHERE})
+        execute(statement, {**values, "everywhere": calls.EVERYWHERE})
     readers = [reader_key(Thread(person.channel, "", ""), person.id), *(reader_key(chat, "") for chat in traces.chats)]
     for reader in readers:
         execute("DELETE FROM languages WHERE reader=:reader", {"reader": reader})

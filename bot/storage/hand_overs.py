@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 
 from bot.database.database import Execute
 from bot.database.rows import insert_row, read_row, read_rows
@@ -39,11 +39,13 @@ class HandOverRow:
     ended: float | None
 
 
-def add_hand_over(execute: Execute, values: Mapping[str, object]) -> int:
-    """Store a hand-over in place of the one of the same subject to the same deputy; return its number."""
+def add_hand_over(execute: Execute, row: HandOverRow) -> HandOverRow:
+    """Store a hand-over in place of the one of the same subject to the same deputy; return it with its id."""
+    values = asdict(row)
+    del values["id"]
     execute(f"UPDATE hand_overs SET ended=:since WHERE {_SAME}", values)
-    [row] = insert_row(execute, "hand_overs", "id", values)
-    return int(row["id"])
+    [stored] = insert_row(execute, "hand_overs", "id", values)
+    return replace(row, id=int(stored["id"]))
 
 
 def of_deputy(execute: Execute, channel: str, deputy: str, at: float) -> list[HandOverRow]:

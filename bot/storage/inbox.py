@@ -14,10 +14,13 @@ from bot.database.database import Execute
 from bot.database.rows import insert_row, read_row, read_rows
 from bot.database.states import InboxState, RunState
 from bot.storage.quoted import record_quotes
+from bot.storage.runs import RUNS_OF_REQUEST
 from bot.storage.uses import FORGOTTEN, forgotten_name
 
 IGNORED_KIND, UNREADABLE_KIND = "passed", "unreadable"  # of rows that are no message for the bot
 MAX_NEWS = 500  # rows that are shown to turns at once
+LIVE_ANSWER = "answers a question of the running turn"  # the error of a row that did so
+LOOKED_FOR_NAME = 5  # latest messages of a conversation
 KEPT = "kept"  # the error of a row that is read once no question is open
 OPEN = f"state={InboxState.NEW} AND kind IN ('{Kind.CHAT}', '{Kind.CLICK}')"  # a turn must still answer them
 
@@ -107,6 +110,19 @@ def find_ignored(execute: Execute, key: str) -> InboxRow | None:
 def find_message(execute: Execute, key: str) -> InboxRow | None:
     """Return the row of an event."""
     return read_row(execute, InboxRow, "SELECT * FROM inbox WHERE key=:key", key=key)
+
+
+def latest(execute: Execute, limit: int) -> list[InboxRow]:
+    """Return the latest events whose words are kept, the newest first."""
+    return read_rows(
+        execute, InboxRow, "SELECT * FROM inbox WHERE payload<>'' ORDER BY id DESC LIMIT :limit", limit=limit
+    )
+
+
+def first_key(execute: Execute, run: int) -> str:
+    """Return the key of the first message of a run; "" where it has none."""
+    rows = execute("SELECT key FROM inbox WHERE run=:run ORDER BY id LIMIT 1", {"run": run})
+    return str(rows[0]["key"]) if rows else ""
 
 
 def has_written_in(execute: Execute, chat: Thread, person: str) -> bool:
@@ -218,6 +234,15 @@ def open_rows(execute: Execute, conversation: str) -> list[InboxRow]:
     return read_rows(execute, InboxRow, sql, conversation=conversation)
 
 
+def pending_authors(execute: Execute, conversation: str) -> list[str]:
+    """Return the ids of those whose words no run has taken yet."""
+    sql = (
+        "SELECT DISTINCT author FROM inbox WHERE conversation=:conversation AND run IS NULL"
+        f" AND state={InboxState.NEW} AND kind='{Kind.CHAT}'"
+    )
+    return [str(row["author"]).partition(":")[2] for row in execute(sql, {"conversation": conversation})]
+
+
 def pending_rows(execute: Execute, conversation: str, limit: int) -> list[InboxRow]:
     """Return the open rows that no run has taken."""
     sql = f"SELECT * FROM inbox WHERE conversation=:conversation AND run IS NULL AND {OPEN} ORDER BY id LIMIT :limit"
@@ -245,6 +270,25 @@ def steering_rows(execute: Execute, conversation: str, run: int, limit: int) -> 
 def rows_of_run(execute: Execute, run: int) -> list[InboxRow]:
     """Return every row that the run took."""
     return read_rows(execute, InboxRow, "SELECT * FROM inbox WHERE run=:run ORDER BY id", run=run)
+
+
+def rows_of_request(execute: Execute, run: int, conversation: str) -> list[InboxRow]:
+    """Return the words that began the request of a run: those of its later runs are answers."""
+    sql = (
+        f"SELECT * FROM inbox WHERE run=(SELECT min(id) FROM ({RUNS_OF_REQUEST}) AS each) AND kind='{Kind.CHAT}'"
+        f" AND state<>{InboxState.DEAD} AND error<>:answer ORDER BY id"
+    )
+    return read_rows(execute, InboxRow, sql, run=run, conversation=conversation, answer=LIVE_ANSWER)
+
+
+def name_of_chat(execute: Execute, conversation: str) -> str:
+    """Return the title of the group of a conversation, as its latest messages say it; "" where none does."""
+    sql = f"SELECT * FROM inbox WHERE conversation=:conversation ORDER BY id DESC LIMIT {LOOKED_FOR_NAME}"
+    for row in read_rows(execute, InboxRow, sql, conversation=conversation):
+        with suppress(Damaged):
+            if name := row.message.chat_name:
+                return name
+    return ""
 
 
 def pending_commands(execute: Execute, limit: int) -> list[InboxRow]:

@@ -10,7 +10,7 @@ from bot.database.database import Execute
 from bot.database.states import OutboxState
 from bot.storage.budgets import forget_sums
 from bot.storage.memory import move_memories
-from bot.storage.person_roles import chat_subject
+from bot.storage.people import chat_subject
 
 MOVED = (
     "posts.thread",

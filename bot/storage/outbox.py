@@ -1,4 +1,7 @@
-"""Outbox rows: what must become visible, each row once."""
+"""Outbox rows: what must become visible, each row once.
+
+Dead letters: deliveries that failed for good, and events that cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from agent.blocks import Ask, Final
 from agent.messages import Thread
 from agent.stored_json import build_dataclass
 from bot.database.database import Execute, Row
-from bot.database.dialect import AdvisoryLock, lock_until_commit
+from bot.database.dialect import PAYLOAD_BYTES, AdvisoryLock, lock_until_commit
 from bot.database.replicas import DEAD_OR_NO_OWNER, DEAD_OWNER, HOST, LIVES_ELSEWHERE
-from bot.database.rows import insert_row
-from bot.database.states import OutboxKind, OutboxState
+from bot.database.rows import insert_row, parse_row_id, read_rows
+from bot.database.states import InboxState, OutboxKind, OutboxState
 from bot.storage.conversations import find_conversation
 from bot.storage.questions import QuestionRow
-from bot.storage.sent_messages import is_of_run
+from bot.storage.sent_messages import is_of_run, reset_posts
 from catalogue import current_language
 
 log = logging.getLogger(__name__)
@@ -156,6 +159,12 @@ def find_row(execute: Execute, key: str) -> OutboxItem | None:
     return OutboxItem.from_row(rows[0]) if rows else None
 
 
+def undelivered_rows(execute: Execute, keys: Collection[str]) -> list[int]:
+    """Return the rows with these keys that are to be delivered."""
+    rows = filter(None, (find_row(execute, key) for key in keys))
+    return [row.id for row in rows if row.state in (OutboxState.NEW, OutboxState.CLAIMED)]
+
+
 def find_row_of_reply(execute: Execute, reply: str) -> OutboxItem | None:
     """Return the row that delivers a reply, by the reply's key (`StoredSentMessages`)."""
     if is_of_run(reply):
@@ -273,11 +282,27 @@ def count_unfinished(execute: Execute) -> Mapping[OutboxState, int]:
     return Counter({OutboxState(row["state"]): row["n"] for row in rows})
 
 
-def oldest_unfinished(execute: Execute) -> float:
-    """Return when the oldest row was enqueued that is not delivered yet; 0 for none."""
+@dataclass(frozen=True, slots=True)
+class UnfinishedRow:
+    """A row that is not delivered yet; `error` is the reason of the last failure, "" where there was none."""
+
+    id: int
+    thread: str
+    created: float
+    error: str
+
+
+def oldest_rows(execute: Execute, without: Collection[int] = (), limit: int = 1) -> list[UnfinishedRow]:
+    """Return the oldest rows that are not delivered yet, `without` some."""
     states = f"{OutboxState.NEW}, {OutboxState.CLAIMED}"
-    [row] = execute(f"SELECT min(created) AS at FROM outbox WHERE state IN ({states})", {})
-    return row["at"] or 0.0
+    sql = f"SELECT id, thread, created, error FROM outbox WHERE state IN ({states}) ORDER BY created LIMIT :most"
+    rows = read_rows(execute, UnfinishedRow, sql, most=len(without) + limit)
+    return [row for row in rows if row.id not in without][:limit]
+
+
+def oldest_unfinished(execute: Execute, without: Collection[int] = ()) -> float:
+    """Return when the oldest row was enqueued that is not delivered yet, `without` some; 0 for none."""
+    return next((row.created for row in oldest_rows(execute, without)), 0.0)
 
 
 def about_stranger(channel: str, person: str) -> str:
@@ -292,3 +317,64 @@ def folder_names(payload: bytes) -> Collection[str]:
         return {Path(each["path"]).parent.name for each in entries if each["path"]}
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return ()
+
+
+EVENT_PREFIX = "in"  # of the id of an event
+EVERY = 1 << 31  # rows
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead letter. `kind` is an `OutboxKind`, "" for an event."""
+
+    id: str
+    kind: str
+    thread: str
+    created: float
+    error: str
+    raw: bytes
+
+
+def list_dead(execute: Execute, after: str = "", limit: int = EVERY) -> list[DeadLetter]:
+    """Return dead letters, deliveries first: up to `limit` behind this id, "" for the first ones."""
+    deliveries = (
+        f"SELECT CAST(id AS TEXT) AS id, kind, thread, created, error, {PAYLOAD_BYTES} AS raw"
+        f" FROM outbox WHERE state={OutboxState.DEAD} AND outbox.id>:after ORDER BY outbox.id LIMIT :limit"
+    )
+    events = (
+        f"SELECT '{EVENT_PREFIX}' || id AS id, '' AS kind, '' AS thread, received AS created, error,"
+        f" {PAYLOAD_BYTES} AS raw FROM inbox WHERE state={InboxState.DEAD} AND inbox.id>:after"
+        " ORDER BY inbox.id LIMIT :limit"
+    )
+    found, number = [], parse_row_id(after.removeprefix(EVENT_PREFIX)) or 0
+    if not after.startswith(EVENT_PREFIX):
+        found = read_rows(execute, DeadLetter, deliveries, after=number, limit=limit)
+        number = 0
+    return found + read_rows(execute, DeadLetter, events, after=number, limit=limit - len(found))
+
+
+def requeue_dead(execute: Execute, row: int) -> bool:
+    """Requeue a delivery as if it were new; what may be visible of it is still marked as a repeat.
+
+    Returns whether there was one.
+    """
+    rows = execute(
+        f"UPDATE outbox SET state={OutboxState.NEW}, attempts=0, error=''"
+        f" WHERE id=:id AND state={OutboxState.DEAD} RETURNING *",
+        {"id": row},
+    )
+    for found in rows:
+        reset_posts(execute, OutboxItem.from_row(found).reply_key)
+    return bool(rows)
+
+
+def drop_delivery(execute: Execute, row: int) -> bool:
+    """Forget a delivery; return whether there was one."""
+    sql = f"UPDATE outbox SET state={OutboxState.DROPPED} WHERE id=:id AND state={OutboxState.DEAD} RETURNING id"
+    return bool(execute(sql, {"id": row}))
+
+
+def drop_event(execute: Execute, row: int) -> bool:
+    """Forget an event; return whether there was one."""
+    sql = f"UPDATE inbox SET state={InboxState.WITHDRAWN} WHERE id=:id AND state={InboxState.DEAD} RETURNING id"
+    return bool(execute(sql, {"id": row}))

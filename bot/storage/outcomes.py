@@ -1,4 +1,7 @@
-"""Count how models, tools and skills did: sums for each day, without a person and without a place."""
+"""Count how models, tools and skills did: sums for each day, without a person and without a place.
+
+Store the 👍 and 👎 of people on answers, one row per run and person.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,15 @@ from dataclasses import asdict, dataclass, field
 
 import orjson
 
+from agent.messages import Author
 from agent.outcomes import CallError, Used
 from bot.database.database import Execute
+from bot.database.rows import read_row, read_rows
+from catalogue import _
 
 DAY_SECONDS = 86400
 OUTCOME_DAYS = 30
-_SUMMED = ("requests", "calls", "failed", "seconds", "cost", "squares", "unpriced", "up", "down")
+_SUMMED = ("requests", "calls", "failed", "seconds", "cost", "up", "down")
 _ADD = ", ".join(f"{name}=outcomes.{name}+excluded.{name}" for name in _SUMMED)
 _COLUMNS = ", ".join(("day", "used", "name", "role", *_SUMMED))
 _VALUES = ", ".join(f":{name}" for name in ("day", "used", "name", "role", *_SUMMED))
@@ -34,8 +40,7 @@ class OutcomeKey:
 class OutcomeSums:
     """How often something was used and how that ended.
 
-    `cost` in micro-dollars is that of all `requests`, `squares` the sum of their squares, for an interval; `unpriced`
-    requests have a call whose price is unknown. `seconds` are those of all `calls`.
+    `cost` in micro-dollars is that of all `requests`, `seconds` are those of all `calls`.
     """
 
     requests: int = 0
@@ -43,8 +48,6 @@ class OutcomeSums:
     failed: int = 0
     seconds: float = 0.0
     cost: int = 0
-    squares: float = 0.0
-    unpriced: int = 0
     up: int = 0
     down: int = 0
     errors: Mapping[CallError, int] = field(default_factory=dict)
@@ -108,3 +111,99 @@ def count_thumbs(execute: Execute, run: int, up: int, down: int) -> None:
                 " WHERE day=:day AND used=:used AND name=:name AND role=:role",
                 {"up": up, "down": down, "day": day_of(row["finished"]), "used": used, "name": name, "role": role},
             )
+
+
+FEEDBACK_DAYS = 30  # that a report counts
+VALUES = {"up": 1, "down": -1}
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackRow:
+    """The latest feedback of a person. `value` is 1 (👍), -1 (👎) or 0 (taken back)."""
+
+    run: int
+    person: str
+    name: str
+    value: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedFeedback(FeedbackRow):
+    """Feedback with the conversation of its run, its thread and its title, "" where they are not kept any more."""
+
+    conversation: str
+    thread: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackCounts:
+    """How often people found an answer good and bad."""
+
+    up: int = 0
+    down: int = 0
+
+    def __str__(self) -> str:
+        return _("Feedback in {n} days: {up} 👍, {down} 👎.", n=FEEDBACK_DAYS, up=self.up, down=self.down)
+
+
+def record_feedback(execute: Execute, run: int, author: Author, value: str, at: float) -> None:
+    """Record what a person thinks of a run's answer, unless they have said something later."""
+    before = _value_of(execute, run, author)
+    execute(
+        "INSERT INTO feedback(run, person, name, value, at) VALUES (:run, :person, :name, :value, :at)"
+        " ON CONFLICT(run, person) DO UPDATE SET name=excluded.name, value=excluded.value, at=excluded.at"
+        " WHERE excluded.at>=feedback.at",
+        {"run": run, "person": author.id, "name": author.name, "value": VALUES[value], "at": at},
+    )
+    _count_change(execute, run, before, _value_of(execute, run, author))
+
+
+def remove_feedback(execute: Execute, run: int, author: Author, value: str, at: float) -> None:
+    """Record that a person took this feedback back. The row stays, so that a repeated event does not restore it."""
+    before = _value_of(execute, run, author)
+    execute(
+        "UPDATE feedback SET value=0, at=:at WHERE run=:run AND person=:person AND value=:value AND at<=:at",
+        {"run": run, "person": author.id, "value": VALUES[value], "at": at},
+    )
+    _count_change(execute, run, before, _value_of(execute, run, author))
+
+
+def _value_of(execute: Execute, run: int, author: Author) -> int:
+    sql = "SELECT value FROM feedback WHERE run=:run AND person=:person"
+    rows = execute(sql, {"run": run, "person": author.id})
+    return int(rows[0]["value"]) if rows else 0
+
+
+def _count_change(execute: Execute, run: int, before: int, after: int) -> None:
+    """Count the thumb, or its end, for the models, tools and skills of the run."""
+    if before != after:
+        count_thumbs(execute, run, (after > 0) - (before > 0), (after < 0) - (before < 0))
+
+
+def feedback_of_run(execute: Execute, run: int) -> list[FeedbackRow]:
+    """Return the feedback on a run that people have not taken back, oldest first."""
+    return read_rows(execute, FeedbackRow, "SELECT * FROM feedback WHERE run=:run AND value<>0 ORDER BY at", run=run)
+
+
+def list_feedback(execute: Execute, before: tuple[float, int, str], limit: int) -> list[PlacedFeedback]:
+    """Return the feedback that people have not taken back, the newest first, before `before` (time, run, person)."""
+    sql = (
+        "SELECT f.*, coalesce(c.key, '') AS conversation, coalesce(c.thread, '') AS thread,"
+        " coalesce(c.title, '') AS title"
+        " FROM feedback f LEFT JOIN runs r ON r.id=f.run LEFT JOIN conversations c ON c.key=r.conversation"
+        " WHERE f.value<>0 AND (f.at<:at OR (f.at=:at AND (f.run<:run OR (f.run=:run AND f.person<:person))))"
+        " ORDER BY f.at DESC, f.run DESC, f.person DESC LIMIT :limit"
+    )
+    at, run, person = before
+    return read_rows(execute, PlacedFeedback, sql, at=at, run=run, person=person, limit=limit)
+
+
+def count_feedback(execute: Execute, since: float) -> FeedbackCounts:
+    """Count the feedback since this unix time."""
+    sql = (
+        "SELECT count(CASE WHEN value>0 THEN 1 END) AS up, count(CASE WHEN value<0 THEN 1 END) AS down"
+        " FROM feedback WHERE at>:since"
+    )
+    return read_row(execute, FeedbackCounts, sql, since=since) or FeedbackCounts()

@@ -60,7 +60,7 @@ def read_conversation(execute: Execute, key: str, person: PersonKey, *, whole: b
     ]
     sql = (
         f"SELECT kind AS sort, CASE WHEN {IS_MADE_UP} THEN '' ELSE author END AS author, text, step_title,"
-        " state, at"
+        " output, state, at"
         " FROM transcript WHERE conversation=:key ORDER BY id"
     )
     rows = execute(f"{sql} LIMIT {MAX_ROWS}", values) if whole else ()

@@ -17,7 +17,7 @@ from bot.database.states import (
     TaskState,
 )
 from bot.database.web_people import WEB
-from bot.storage.person_roles import OF_PERSON
+from bot.storage.people import OF_PERSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ CORE = (
         "agent_defaults",
         ("reader",),
         exported="agent",
-        export="SELECT agent FROM agent_defaults WHERE reader=:reader",
+        export="SELECT agent, model, effort FROM agent_defaults WHERE reader=:reader",
         ends=STAYS,
         forgotten_by="forgotten_accounts.forget_account",
     ),

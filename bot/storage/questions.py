@@ -1,4 +1,7 @@
-"""Questions: what a conversation waits for. Each is answered once."""
+"""Questions: what a conversation waits for. Each is answered once.
+
+Give numbers by which people answer what waits for them, and none again.
+"""
 
 from __future__ import annotations
 
@@ -153,10 +156,20 @@ def conversation_of_asked(execute: Execute, id: str, chat: str) -> str:
 
 def conversation_of_open(execute: Execute, id: str, chat: str) -> str:
     """Return the conversation in this chat, in any of its threads, that waits for the question; "" for none."""
-    sql = f"""SELECT c.key, c.thread FROM questions q JOIN conversations c ON c.key=q.conversation
-        WHERE q.id=:id AND q.state='{QuestionState.OPEN}'"""
-    found = [row for row in execute(sql, {"id": id}) if str(Thread.parse(row["thread"]).without_topic) == chat]
-    return str(found[0]["key"]) if found else ""
+    return _conversation_of(execute, id, chat, is_open=True)
+
+
+def is_over(execute: Execute, id: str, chat: str) -> bool:
+    """Return whether a question was asked in this chat, in any of its threads, and takes no answer any more."""
+    return bool(_conversation_of(execute, id, chat, is_open=False))
+
+
+def _conversation_of(execute: Execute, id: str, chat: str, *, is_open: bool) -> str:
+    sql = "SELECT c.key, c.thread, q.state FROM questions q JOIN conversations c ON c.key=q.conversation WHERE q.id=:id"
+    for row in execute(sql, {"id": id}):
+        if (row["state"] == QuestionState.OPEN) is is_open and str(Thread.parse(row["thread"]).without_topic) == chat:
+            return str(row["key"])
+    return ""
 
 
 def open_questions_at(execute: Execute, thread: Thread) -> list[QuestionRow]:
@@ -167,6 +180,16 @@ def open_questions_at(execute: Execute, thread: Thread) -> list[QuestionRow]:
     )
     keys = [str(row["conversation"]) for row in execute(sql, {"thread": str(thread)})]
     return [each for key in keys for each in unresolved_questions(execute, key) if each.state == QuestionState.OPEN]
+
+
+def open_approvals_at(execute: Execute, thread: Thread) -> list[QuestionRow]:
+    """Return the open approvals that are shown at an address, the oldest first. Raises Damaged."""
+    sql = (
+        "SELECT q.* FROM questions q JOIN conversations c ON c.key=q.conversation"
+        f" WHERE q.state='{QuestionState.OPEN}' AND q.kind='{QuestionKind.APPROVE}'"
+        " AND (c.thread=:thread OR q.asked_in=:thread) ORDER BY q.asked"
+    )
+    return [_load_question(row) for row in execute(sql, {"thread": str(thread)})]
 
 
 def open_questions_for(execute: Execute, channel: str, person: str) -> list[QuestionRow]:
@@ -190,6 +213,7 @@ class OpenQuestion:
 
     id: str
     kind: str
+    conversation: str
     thread: str
     title: str
     requester: str
@@ -202,8 +226,9 @@ class OpenQuestion:
 def list_open(execute: Execute, limit: int) -> list[OpenQuestion]:
     """Return open questions of everybody, the oldest first."""
     sql = (
-        "SELECT q.id, q.kind, c.thread, c.title, coalesce(r.requester, '') AS requester, q.approvers, q.asked_in,"
-        " q.asked, q.until FROM questions q JOIN conversations c ON c.key=q.conversation LEFT JOIN runs r ON r.id=q.run"
+        "SELECT q.id, q.kind, q.conversation, c.thread, c.title, coalesce(r.requester, '') AS requester,"
+        " q.approvers, q.asked_in, q.asked, q.until"
+        " FROM questions q JOIN conversations c ON c.key=q.conversation LEFT JOIN runs r ON r.id=q.run"
         f" WHERE q.state='{QuestionState.OPEN}' ORDER BY q.asked LIMIT :limit"
     )
     return read_rows(execute, OpenQuestion, sql, limit=limit)
@@ -220,3 +245,9 @@ def conversations_with_expired_questions(execute: Execute, now: float) -> list[s
     """Return the conversations in which a question is open for too long."""
     sql = f"SELECT conversation FROM questions WHERE until<=:now AND state='{QuestionState.OPEN}'"
     return sorted({str(row["conversation"]) for row in execute(sql, {"now": now})})
+
+
+def number_of(execute: Execute, subject: str, now: float) -> int:
+    """Return the number of what has this digest, a new one if it has none."""
+    [row] = insert_row(execute, "waiting_numbers", "subject", {"subject": subject, "listed": now}, update=("listed",))
+    return int(row["number"])

@@ -1,8 +1,11 @@
-"""Runs: one row for each unit of work, with its state and attempts."""
+"""Runs: one row for each unit of work, with its state and attempts.
+
+Stamps of the files in outputs/ that were sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from agent.messages import Author, Message, Thread
@@ -22,6 +25,11 @@ IS_SUSPECT = (  # of a conversation, where processes share the database
     f" AND r.attempt>={SUSPICIOUS_INTERRUPTIONS})"
 )
 _IN_PROGRESS = f"{OPEN_RUN} AND r.state='{RunState.RUNNING}'"  # the first is for the index
+RUNS_OF_REQUEST = (
+    "SELECT id FROM runs WHERE conversation=:conversation AND id<=:run AND id>coalesce((SELECT max(id) FROM runs"
+    f" WHERE conversation=:conversation AND id<:run AND state<>'{RunState.WAITING}'), 0)"
+)
+"""The runs of the request of this run: each but it ended with a question."""
 LATEST_RUN = (
     "(SELECT max(x.id) FROM runs x WHERE x.conversation=i.conversation AND x.id>=i.run"
     f" AND (x.id<{_NEXT_FIRE} OR {_NEXT_FIRE} IS NULL))"
@@ -46,6 +54,7 @@ class RunRow:
     deaths_alone: int = 0  # of the process, while no other run was in progress
     finished: float | None = None
     people: str = ""  # ids of those whose messages the run answers, separated by spaces; "": the requester
+    mode: str = ""  # of the request: plan, goal
 
     @property
     def author(self) -> Author:
@@ -73,6 +82,7 @@ def create_run(
         "attempt": int(state is RunState.RUNNING),  # a queued run was not tried yet
         "started": now,
         "people": " ".join(dict.fromkeys(people)),
+        "mode": first.mode,
     }
     return build_dataclass(RunRow, dict(insert_row(execute, "runs", "id", values, update=("state",))[0]))
 
@@ -214,6 +224,12 @@ def threads_of_chat(execute: Execute, thread: Thread) -> list[tuple[str, bool]]:
     return [(row["title"], bool(row["busy"])) for row in execute(sql, {"place": place})]
 
 
+def open_runs(execute: Execute, conversation: str) -> list[RunRow]:
+    """Return the runs of a conversation that have not ended."""
+    sql = f"SELECT * FROM runs WHERE conversation=:conversation AND {OPEN_RUN} ORDER BY id"
+    return read_rows(execute, RunRow, sql, conversation=conversation)
+
+
 def is_open(execute: Execute, run: int) -> bool:
     """Return whether a run has not ended yet."""
     return bool(execute(f"SELECT 1 FROM runs WHERE id=:run AND {OPEN_RUN}", {"run": run}))
@@ -240,3 +256,19 @@ def count_runs(execute: Execute, conversation: str) -> int:
 def requester_of(execute: Execute, run: int) -> str:
     """Return the platform id of the requester of a run."""
     return str(execute("SELECT requester FROM runs WHERE id=:run", {"run": run})[0]["requester"])
+
+
+def known_stamps(execute: Execute, conversation: str) -> dict[str, str]:
+    """Return path → stamp of what was sent of this conversation's outputs."""
+    sql = "SELECT path, stamp FROM outputs WHERE conversation=:conversation"
+    return {row["path"]: row["stamp"] for row in execute(sql, {"conversation": conversation})}
+
+
+def replace_stamps(execute: Execute, conversation: str, stamps: Mapping[str, str], before: Mapping[str, str]) -> None:
+    """Store the stamps in place of those known before."""
+    for path, stamp in stamps.items() - before.items():
+        values = {"conversation": conversation, "path": path, "stamp": stamp}
+        insert_row(execute, "outputs", "conversation, path", values, update=("stamp",))
+    for path in before.keys() - stamps.keys():
+        sql = "DELETE FROM outputs WHERE conversation=:conversation AND path=:path"
+        execute(sql, {"conversation": conversation, "path": path})

@@ -137,10 +137,13 @@ def list_unended(execute: Execute, channel: str, owner: str) -> list[ScheduleRow
     return read_rows(execute, ScheduleRow, sql, channel=channel, owner=owner)
 
 
-def change_owner(execute: Execute, number: int, owner: str, name: str) -> None:
-    """Make another person of the channel the owner of a schedule."""
-    sql = "UPDATE schedules SET owner=:owner, name=:name, language='', guest=0 WHERE id=:id"
-    execute(sql, {"id": number, "owner": owner, "name": name})
+def offer_to(execute: Execute, number: int, owner: str, name: str, now: float) -> None:
+    """Make another person of the channel the owner of a schedule, which waits for their yes."""
+    execute(
+        "UPDATE schedules SET owner=:owner, name=:name, language='', guest=0, state=:state, next_at=NULL, created=:now"
+        " WHERE id=:id",
+        {"id": number, "owner": owner, "name": name, "state": ScheduleState.PROPOSED, "now": now},
+    )
 
 
 def list_posting(execute: Execute, chat: Thread) -> list[ScheduleRow]:

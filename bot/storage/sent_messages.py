@@ -41,6 +41,7 @@ class StoredSentMessages:
         self._known = {posted.index: posted for posted in known}
         self._handle = handle
         self.on_first: Callable[[], object] = bool  # called once a message is visible, where none was before
+        self.turn_works: Callable[[], bool] = bool  # whether the durable commit that ends its turn follows
 
     @property
     def known(self) -> Sequence[SentMessage]:
@@ -60,7 +61,8 @@ class StoredSentMessages:
         """Record the message id as soon as the platform returns it."""
         if not any(posted.id for posted in self._known.values()):
             self.on_first()
-        await self._write(SentMessage(index, message_id, max(1, self._unknown(index))))
+        posted = SentMessage(index, message_id, max(1, self._unknown(index)))
+        await self._write(posted, durable=not self.turn_works())
 
     async def adopt(self, index: int, candidates: Sequence[str]) -> str | None:
         """Record the first of these messages that no reply has, and return its id."""
@@ -111,10 +113,10 @@ class StoredSentMessages:
         known = self._known.get(index)
         return known.posts if known and known.id is None else 0
 
-    async def _write(self, posted: SentMessage) -> None:
+    async def _write(self, posted: SentMessage, *, durable: bool = True) -> None:
         self._known[posted.index] = posted
         # A person waits for the post: it does not wait for what the end of a turn writes at the same time.
-        await self._store.run(lambda execute: self._insert(execute, posted), first=True)
+        await self._store.run(lambda execute: self._insert(execute, posted), durable=durable, first=True)
 
     def _insert(self, execute: Execute, posted: SentMessage) -> None:
         values = {

@@ -1,4 +1,7 @@
-"""Transcripts: what people and the agent said and did in each run, for search and export."""
+"""Transcripts: what people and the agent said and did in each run, for search and export.
+
+Store the steps of a turn in progress: its transcript is stored when it ends, which a dead process does not see.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,15 @@ from bot.database.dialect import FROM_THE_LEFT, LIKE
 from bot.database.rows import MAX_ROW, insert_row, insert_rows, read_rows
 from bot.database.states import EntryKind
 from bot.storage.conversations import ConversationRow, current_conversation
-from bot.storage.feedback import feedback_of_run
+from bot.storage.outcomes import feedback_of_run
+from bot.storage.runs import RUNS_OF_REQUEST
 
 MAX_WORDS = 5
 RECENT_ENTRIES = 2000  # in which names of people are looked for
 _POST = "post:"  # begins the item of a notice on the channel `web`
 _WILDCARD, _ESCAPED = re.compile(r"([\\%_])"), r"\\\1"
 _KINDS = ", ".join(f"'{kind}'" for kind in EntryKind if kind not in (EntryKind.STEP, EntryKind.NOTICE))
+_STEPS = f"FROM transcript WHERE conversation=:conversation AND kind='{EntryKind.STEP}'"
 _WORD = "(" + " OR ".join(rf"{{1}} {LIKE} :word{{0}}{case} ESCAPE '\'" for case in "abc") + ")"
 _WORDS, _TITLE_WORDS = (
     " AND ".join(_WORD.format(number, column) for number in range(MAX_WORDS)) for column in ("t.text", "c.title")
@@ -42,8 +47,8 @@ class TranscriptEntry:
 
     `author` and `name` are empty for entries of the agent. `state` and `seconds` belong to steps; `seconds` is None for
     a step that did not end, or whose beginning was lost in a crash. `parent` is the id of the step that began a step of
-    a sub-agent. `text` of a step is its raw call, of a task the kind of its sub-agent, and `step_title` says in words
-    what it does.
+    a sub-agent. `text` of a step is its raw call, of a task the kind of its sub-agent, `step_title` says in words
+    what it does, and `output` what it returned.
     """
 
     item: str
@@ -56,6 +61,7 @@ class TranscriptEntry:
     seconds: float | None = None
     parent: str = ""
     step_title: str = ""
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +86,9 @@ def with_true_author(entry: StoredEntry) -> StoredEntry:
 
 
 def add_entries(execute: Execute, conversation: str, run: int, entries: Iterable[TranscriptEntry]) -> None:
-    """Store the entries of a run. Of an entry that an earlier run of the conversation stored, update the state."""
+    """Store the entries of a run. Of an entry that an earlier run of the conversation stored, update the end."""
     rows = [{"conversation": conversation, "run": run, **asdict(entry)} for entry in entries]
-    insert_rows(execute, "transcript", "conversation, item", rows, update=("state",))
+    insert_rows(execute, "transcript", "conversation, item", rows, update=("state", "output"))
 
 
 def search_titles(execute: Execute, thread: Thread, words: Sequence[str], limit: int) -> list[ConversationRow]:
@@ -240,6 +246,13 @@ def said_by(execute: Execute, conversation: str, person: str, limit: int) -> lis
     return read_rows(execute, StoredEntry, sql, conversation=conversation, person=person, limit=limit)
 
 
+def latest_steps(execute: Execute, conversation: str) -> list[StoredEntry]:
+    """Return the steps of the latest request of a conversation that has some, in their order."""
+    run = execute(f"SELECT max(run) AS run {_STEPS}", {"conversation": conversation})[0]["run"]
+    sql = f"SELECT * {_STEPS} AND run IN ({RUNS_OF_REQUEST}) ORDER BY id"
+    return read_rows(execute, StoredEntry, sql, conversation=conversation, run=run or 0)
+
+
 def delivered_files(execute: Execute, conversation: str, run: int) -> list[str]:
     """Return the names of the files that a run delivered."""
     sql = (
@@ -275,3 +288,30 @@ def with_feedback(execute: Execute, entries: Sequence[StoredEntry]) -> list[Stor
             text = "👍" if row.value > 0 else "👎"
             found.append(replace(mark, text=text, author=row.person, name=row.name, at=row.at))
     return found
+
+
+_SHOWN = ("parent", "text", "step_title", "state", "output", "at", "seconds")
+
+
+def save_steps(execute: Execute, conversation: str, entries: Sequence[TranscriptEntry]) -> None:
+    """Store what steps are now."""
+    rows = [
+        {"conversation": conversation, "item": each.item, **{name: getattr(each, name) for name in _SHOWN}}
+        for each in entries
+    ]
+    insert_rows(execute, "run_steps", "conversation, item", rows, update=_SHOWN)
+
+
+def read_steps(execute: Execute, conversation: str) -> list[TranscriptEntry]:
+    """Return the steps of the turn in progress, or of the one that waits for an answer, in the order of their begin."""
+    sql = (
+        "SELECT item, parent, text, step_title, state, output, at, seconds FROM run_steps"
+        " WHERE conversation=:conversation ORDER BY at, item"
+    )
+    empty = TranscriptEntry("", EntryKind.STEP, "", 0.0)
+    return [replace(empty, **dict(row)) for row in execute(sql, {"conversation": conversation})]
+
+
+def forget_steps(execute: Execute, conversation: str) -> None:
+    """Delete the steps of a conversation, whose turn has ended."""
+    execute("DELETE FROM run_steps WHERE conversation=:conversation", {"conversation": conversation})

@@ -2,20 +2,30 @@
 
 A call under a budget has its row before it is sent: `open`, with its input alone, which is what counts if the process
 dies during the call.
+
+Sum what requests have cost. A request is a run with those before it that ended with a question.
+
+Gather what was spent by day.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
 
+from agent.blocks import Usage
 from agent.messages import Thread
 from agent.spending import SANDBOX, ModelCall
 from bot.database.database import Execute
 from bot.database.dialect import QUARTER
 from bot.database.replicas import DEAD_OR_NO_OWNER
 from bot.database.rows import insert_row, read_row, read_rows
+from bot.database.states import RunState
 from bot.database.web_people import payer_key, true_person
+from bot.storage.runs import RUNS_OF_REQUEST
 
 IS_CALL = f"kind<>'{SANDBOX}'"  # of a row: not the use of a sandbox
 _SUMS = (
@@ -212,3 +222,118 @@ def read_usage(execute: Execute, since: float, limit: int, after: tuple[float, i
     """Return the calls since this unix time by time, those behind `after` (time, id)."""
     sql = "SELECT * FROM usage WHERE at>=:since AND (at>:at OR (at=:at AND id>:id)) ORDER BY at, id LIMIT :limit"
     return read_rows(execute, UsageRow, sql, since=since, at=after[0], id=after[1], limit=limit)
+
+
+MAX_RUNS = 2000  # the newest ones are read
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCost:
+    """What the work of a finished request has cost after its plan: micro-dollars, tokens, and seconds without those of
+    waiting."""
+
+    cost: int
+    tokens: int
+    seconds: float
+    unpriced: int  # calls
+
+
+def finished_requests(execute: Execute, payer: Payer, since: float, *, own: bool) -> list[RequestCost]:
+    """Return the requests of a chat that made a plan first and ended well since this unix time; `own`: those that the
+    payer paid."""
+    sql = (
+        "SELECT runs.id, runs.conversation, runs.state, runs.mode, runs.finished - runs.started AS seconds,"
+        " sum(coalesce(usage.cost, 0)) AS cost, sum(usage.input+usage.output) AS tokens,"
+        " sum(CASE WHEN usage.cost IS NULL THEN 1 ELSE 0 END) AS unpriced"
+        " FROM usage JOIN runs ON runs.id=usage.run WHERE usage.chat=:chat AND usage.at>=:since"
+        " AND (:own=0 OR usage.person=:person)"
+        " AND runs.finished IS NOT NULL GROUP BY runs.id, runs.conversation, runs.state, runs.mode, runs.finished,"
+        " runs.started"
+        " ORDER BY runs.id DESC LIMIT :limit"
+    )
+    values = {"chat": payer.chat, "since": since, "limit": MAX_RUNS, "own": int(own), "person": payer.person}
+    return _join_runs(reversed(execute(sql, values)))
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPart:
+    """The model calls of one agent, or of one kind, with one model in a request: those of `this` run, or before it."""
+
+    agent: str
+    kind: str
+    model: str
+    this: int
+    calls: int
+    seconds: float = 0.0
+    cost: int = 0
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+
+
+def usage_of_run(parts: Iterable[RequestPart]) -> Usage:
+    """Return the sum of the recorded calls of `this` run, over all its attempts."""
+    own = [each for each in parts if each.this]
+    names = ("input", "output", "cached", "reasoning", "calls")
+    return Usage(**{name: sum(getattr(each, name) for each in own) for name in names})
+
+
+def request_parts(execute: Execute, run: int, conversation: str) -> list[RequestPart]:
+    """Return the model calls of the request of this run."""
+    sql = (
+        "SELECT agent, kind, model, run=:run AS this, count(*) AS calls, sum(seconds) AS seconds,"
+        " coalesce(sum(cost), 0) AS cost,"
+        " sum(input) AS input, sum(output) AS output, sum(cached) AS cached, sum(reasoning) AS reasoning"
+        f" FROM usage WHERE run IN ({RUNS_OF_REQUEST}) AND {IS_CALL} GROUP BY agent, kind, model, run=:run"
+    )
+    return read_rows(execute, RequestPart, sql, run=run, conversation=conversation)
+
+
+def _join_runs(rows: Iterable[Mapping[str, Any]]) -> list[RequestCost]:
+    """Return what followed each run that made a plan and asked: the sum of the runs up to the one that was done."""
+    waiting: dict[str, RequestCost] = {}
+    done = []
+    for row in rows:
+        before, waits = waiting.pop(row["conversation"], None), row["state"] == RunState.WAITING
+        if before is None:
+            if waits and row["mode"] == "plan":
+                waiting[row["conversation"]] = RequestCost(0, 0, 0.0, 0)
+            continue
+        request = RequestCost(
+            before.cost + int(row["cost"]),
+            before.tokens + int(row["tokens"]),
+            before.seconds + float(row["seconds"]),
+            before.unpriced + int(row["unpriced"]),
+        )
+        if waits:
+            waiting[row["conversation"]] = request
+        elif row["state"] == RunState.DONE:
+            done.append(request)
+    return done
+
+
+def spent_by_request(execute: Execute, run: int, conversation: str) -> Spending:
+    """Return what the request of this run has cost so far, as far as it is recorded."""
+    sql = (
+        "SELECT coalesce(sum(cost), 0) AS cost, coalesce(sum(input+output), 0) AS tokens, "
+        f" coalesce(sum(CASE WHEN {IS_CALL} THEN 1 ELSE 0 END), 0) AS calls,"
+        " coalesce(sum(CASE WHEN cost IS NULL THEN 1 ELSE 0 END), 0) AS unpriced"
+        f" FROM usage WHERE run IN ({RUNS_OF_REQUEST})"
+    )
+    return read_row(execute, Spending, sql, run=run, conversation=conversation) or Spending()
+
+
+def by_day(spent: Sequence[tuple[float, Spending]], zone: ZoneInfo | None) -> dict[date, Spending]:
+    """Return the sums of each day in a time zone (None: that of the machine) of what was spent at some times."""
+    days: dict[date, Spending] = {}
+    for at, row in spent:
+        day = datetime.fromtimestamp(at, zone).date()
+        before = days.get(day, Spending())
+        days[day] = Spending(
+            before.cost + row.cost,
+            before.tokens + row.tokens,
+            before.calls + row.calls,
+            before.unpriced + row.unpriced,
+        )
+    return days

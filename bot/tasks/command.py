@@ -45,18 +45,23 @@ def tasks_command(call: CommandCall) -> str:
     if call.words:
         return task_command(call)
     rows = _rows(call)
-    hint = _(
-        "`{show}` shows the output of a task, `{cancel}` ends it, `{retry}` starts it again.",
-        show=command_hint("task 1"),
-        cancel=command_hint("task 1 cancel"),
-        retry=command_hint("task 1 retry"),
-    )
     others = _count_others(call)
     told = ngettext("{n} task of others is at work here.", "{n} tasks of others are at work here.", others)
     if not rows:
         return told if others else _("There are no background tasks here.")
     lines = [_("Background tasks, newest first:"), *(_line(call, row) for row in rows)]
-    return "\n".join([*lines, *([told] if others else []), "", hint])
+    return "\n".join([*lines, *([told] if others else []), "", _hint(rows[0])])
+
+
+def _hint(row: TaskRow) -> str:
+    """Say what can be done with the newest task."""
+    show = command_hint(f"task {row.id}")
+    if row.is_open:
+        return _(
+            "`{show}` shows its output, `{cancel}` ends it.", show=show, cancel=command_hint(f"task {row.id} cancel")
+        )
+    retry = command_hint(f"task {row.id} retry")
+    return _("`{show}` shows its output, `{retry}` starts it again.", show=show, retry=retry)
 
 
 def task_command(call: CommandCall) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from agent.core.context import TurnContext
-from bot.base.jobs import JobKind
+from bot.base.background import JobKind
 from bot.commands.call import Command
 from bot.commands.feature import Feature, Parts, Service
 from bot.journey.running_turn import Account
@@ -15,8 +15,7 @@ from bot.rights.claimed_run import ClaimedRun
 from bot.storage import personal
 from bot.tasks.command import TASK_WORDS, asks_retry, task_command, tasks_command
 from bot.tasks.files import FILES_JOB, CommandFiles
-from bot.tasks.heads import present_work
-from bot.tasks.reports import report_lost
+from bot.tasks.reports import present_work, report_lost
 from bot.tasks.runner import TAIL_JOB, CommandTasks
 from bot.tasks.turns import TurnTasks
 from catalogue import N_

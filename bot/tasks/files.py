@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 
 from bot.base.data_dir import conversation_folder
-from bot.base.spool import command_folder
+from bot.base.stored_files import command_folder
 from bot.database.database import Database, Execute
 from bot.journey import artifacts
 from bot.journey.artifacts import Artifacts
 from bot.journey.outbox import files_payload
-from bot.storage import conversations, languages, outbox, outputs, tasks
+from bot.storage import conversations, languages, outbox, runs, tasks
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.tasks import TaskRow
 from catalogue import use_language
@@ -71,7 +71,7 @@ class CommandFiles:
         language = languages.language_of(execute, row.place, row.who.person)
         if conversations.is_claimed(execute, row.conversation):
             return None, language
-        return outputs.known_stamps(execute, row.conversation), language
+        return runs.known_stamps(execute, row.conversation), language
 
     async def send(self, job: BackgroundJob) -> Callable[[Execute], object] | None:
         """Send what is new once no turn works in the conversation."""
@@ -91,8 +91,8 @@ def take_files(execute: Execute, row: TaskRow, found: FoundFiles, now: float) ->
     """Record that what was found is sent, and return it. None: somebody else may have sent it, and a job looks
     again."""
     is_free = not conversations.is_claimed(execute, row.conversation)
-    if is_free and outputs.known_stamps(execute, row.conversation) == found.before:
-        outputs.replace_stamps(execute, row.conversation, found.collected.stamps, found.before)
+    if is_free and runs.known_stamps(execute, row.conversation) == found.before:
+        runs.replace_stamps(execute, row.conversation, found.collected.stamps, found.before)
         return found.collected
     payload = {"number": row.id}
     enqueue_job(execute, key=f"{FILES_JOB}:{row.id}", kind=FILES_JOB, payload=payload, due=now + AGAIN_SECONDS)

@@ -1,11 +1,14 @@
-"""Report the end of background commands, once: in the transaction that records it. Show the end of their output."""
+"""Report the end of background commands, once: in the transaction that records it. Show the end of their output.
+
+Say above a post what worked: the number and title of the task or schedule, and whose it is.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.blocks import command_hint
+from agent.blocks import Final, command_hint
 from bot.base.data_dir import LOG_FOLDER
 from bot.base.plain_text import code_block
 from bot.base.side_work import name_side_work, record_post
@@ -14,6 +17,9 @@ from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Execute
 from bot.database.states import TaskState
+from bot.journey.turn_part import EndedTurn
+from bot.rights.claimed_run import ClaimedRun
+from bot.rights.known_people import call_person
 from bot.service.pings import Ping, route_ping
 from bot.service.task_rows import shown_title
 from bot.storage import languages, outbox, tasks
@@ -127,3 +133,25 @@ def _describe_end(row: TaskRow, end: TaskEnd, now: float) -> str:
     if end.state is TaskState.LOST:
         parts.append(_(LOST_HINT, command=command_hint(f"task {row.id} retry")))
     return "\n".join([*parts, *([code_block(end.tail)] if end.tail else [])])
+
+
+HEADS = {  # by the kind of the work: for its person, and in a shared chat
+    "task": (N_("🔧 Task {number}: “{title}”"), N_("🔧 Task {number} for {name}: “{title}”")),
+    "schedule": (N_("⏰ Schedule {number}: “{title}”"), N_("⏰ Schedule {number} of {name}: “{title}”")),
+    "hook": (N_("🔔 Hook “{title}”"), N_("🔔 Hook “{title}”")),
+}
+
+
+def present_work(execute: Execute, ended: EndedTurn, final: Final) -> Final:
+    """Put a head above what a background agent, or the run of a schedule or hook, says or asks."""
+    head = _head_of(execute, ended.job)
+    return replace(final, text=f"{head}\n\n{final.text}".strip()) if head else final
+
+
+def _head_of(execute: Execute, job: ClaimedRun) -> str:
+    work = name_side_work(job.conversation, job.title)
+    if not work.kind:
+        return ""
+    alone, shared = HEADS[work.kind]
+    name = "" if job.who.private else call_person(execute, job.thread.channel, job.requester, job.author.name)
+    return _(shared if name else alone, number=work.number, title=work.title, name=name)

@@ -24,9 +24,8 @@ from bot.config.team import Right
 from bot.database.database import Database, Execute
 from bot.database.states import TaskState
 from bot.database.wake_ups import Written
-from bot.rights.budget_limits import record_used_up
+from bot.rights.budgets import charge_sandbox, record_used_up
 from bot.rights.current import Current
-from bot.rights.sandbox_costs import charge_sandbox
 from bot.storage import languages, outbox, tasks
 from bot.storage.jobs import BackgroundJob, enqueue_job
 from bot.storage.tasks import TaskRow

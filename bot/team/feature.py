@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from bot.base.jobs import JobKind
+from bot.base.background import JobKind
 from bot.commands.call import Command
 from bot.commands.feature import Feature, Parts, Service
-from bot.commands.presses import Press
+from bot.commands.table import Press
 from bot.rights import deeds
 from bot.service.audit_upkeep import AUDIT_JOB, AUDIT_SECONDS, keep_audit
 from bot.storage import personal
 from bot.team import pairing
-from bot.team.audit_command import AUDIT_WORDS, audit_command
-from bot.team.departures import DAY_SECONDS, DEPARTURES_JOB, DepartureJobs
-from bot.team.offboarding import STOP_WORK_JOB, StopWorkJobs
-from bot.team.permissions_command import permissions_command
+from bot.team.offboarding import DAY_SECONDS, DEPARTURES_JOB, STOP_WORK_JOB, DepartureJobs, StopWorkJobs
+from bot.team.oversight import AUDIT_WORDS, audit_command, permissions_command
 from bot.team.roles_commands import ACCESS_WORDS, access_command, whoami_command
 from catalogue import N_
 

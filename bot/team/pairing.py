@@ -16,7 +16,7 @@ from agent.foreign_text import printable_line
 from agent.messages import Author, Kind, Message
 from agent.stored_json import Damaged
 from bot.base.codes import make_code
-from bot.commands.presses import UNKNOWN, Pressed
+from bot.commands.table import UNKNOWN, Pressed
 from bot.commands.waits import Waiting
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind

@@ -9,14 +9,15 @@ from agent.blocks import command_hint
 from agent.messages import Thread
 from bot.base.plain_text import without_formatting
 from bot.commands.call import CommandCall
+from bot.config.addresses import chat_address, id_on, person_address
 from bot.config.team import OWNER, Right, RoleConfig
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.rights.access import Standing
 from bot.rights.deeds import GIVE_ROLE
 from bot.rights.known_people import MENTION, describe_links, is_possible_id, suggest_people
-from bot.storage import people, person_roles
-from bot.storage.person_roles import chat_subject, person_subject
+from bot.storage import people
+from bot.storage.people import chat_subject, person_subject
 from catalogue import N_, _, join_sentences, list_items
 
 log = logging.getLogger(__name__)
@@ -52,9 +53,10 @@ def whoami_command(call: CommandCall) -> str:
     """Say who the person is to the bot, which role they have here, where it comes from, and what it lets them do."""
     author, place = call.message.author, call.thread
     standing = call.current.access.standing_of(call.execute, place, author.id)
-    chat = f"{place.channel}/{place.workspace}/{place.chat}"
+    own = person_address(place.channel, author.id)
+    chat = chat_address(place)
     lines = [
-        _("You are {name} (`{id}`), and this chat is `{chat}`.", name=_plain(author.name), id=author.id, chat=chat),
+        _("You are {name} (`{id}`), and this chat is `{chat}`.", name=_plain(author.name), id=own, chat=chat),
         join_sentences(_("Your role here is **{role}**.", role=standing.role.name), _source(standing)),
         *_describe_role(standing.role),
     ]
@@ -106,7 +108,7 @@ def _usage() -> str:
 
 def _show_roles(call: CommandCall) -> str:
     channel, access = call.thread.channel, call.current.access
-    rules, rows = access.rules_for(channel), person_roles.list_roles(call.execute)
+    rules, rows = access.rules_for(channel), people.list_roles(call.execute)
     configured = [(id, entry.role) for entry in rules.roles for id in entry.who]
     configured += [(id, "operator") for id in rules.operators]
     if not call.may(GIVE_ROLE):  # whose role reaches this chat only sees the roles of this chat
@@ -136,7 +138,7 @@ def find_target(call: CommandCall, word: str) -> _Target | None:
     """Return whom a word of a command names: a mention, an id, or `here`; None for what is none of them."""
     if word == HERE:
         return _Target(chat_subject(call.thread.chat), "", "", _("this chat"))
-    found = MENTION.fullmatch(word)
+    found = MENTION.fullmatch(id_on(call.thread.channel, word))
     if not found:
         return None
     id = found["id"] or found["plain"]
@@ -160,7 +162,7 @@ def _grant_role(call: CommandCall, name: str, word: str) -> str:
     if refusal:
         return _refused(call, refusal)
     by = call.message.author
-    person_roles.store_role(call.execute, call.thread, target.subject, name, name=target.name, by=by, now=call.now)
+    people.store_role(call.execute, call.thread, target.subject, name, name=target.name, by=by, now=call.now)
     _record_change(call, target, name)
     if not target.person:
         return _("Everybody in this chat without a role of their own is **{role}** from now on.", role=name)
@@ -173,10 +175,10 @@ def _revoke_role(call: CommandCall, word: str) -> str:
         return _usage()
     if refusal := _refuse_here_only(call, target) or _refuse_change(call, target, None):
         return _refused(call, refusal)
-    rows = person_roles.find_roles(call.execute, call.thread.channel, [target.subject])
+    rows = people.find_roles(call.execute, call.thread.channel, [target.subject])
     if not rows:
         return _("{person} has no role that was given with `{command}`.", person=target.shown, command=_command())
-    person_roles.delete_role(call.execute, call.thread.channel, target.subject)
+    people.delete_role(call.execute, call.thread.channel, target.subject)
     _record_change(call, target, "")
     if not target.person:
         return _("The role of this chat is revoked.")
@@ -192,15 +194,15 @@ def _refused(call: CommandCall, refusal: str) -> str:
     return refusal
 
 
-def _refuse_unknown(call: CommandCall, target: _Target) -> str:
-    """Return why a role cannot be of this target: nobody has this id, or it is a direct chat; "" if it can."""
+def _refuse_unknown(call: CommandCall, target: _Target) -> str | None:
+    """Return why a role cannot be of this target: nobody has this id, or it is a direct chat; None if it can."""
     if not target.person:
         if call.message.private:
             return _("This chat has only you in it. Give a role to a person instead, or write `here` in a group.")
-        return ""
+        return None
     channel = call.thread.channel
     if target.is_mention or is_possible_id(call.execute, channel, target.person):
-        return ""
+        return None
     words = _(
         "I don't know anybody with the id `{name}`, and no role was changed. Write the id that `{whoami}` shows that"
         " person.",
@@ -214,10 +216,10 @@ def _refuse_unknown(call: CommandCall, target: _Target) -> str:
     return join_sentences(words, _("Did you mean {people}?", people=people_))
 
 
-def _refuse_role(call: CommandCall, target: _Target, role: RoleConfig) -> str:
-    """Return why the author cannot give this role; "" if they can."""
+def _refuse_role(call: CommandCall, target: _Target, role: RoleConfig) -> str | None:
+    """Return why the author cannot give this role; None if they can."""
     if _giver_role(call, target).covers(role):
-        return ""
+        return None
     return _("You cannot give the role **{role}**: it may do more than you.", role=role.name)
 
 
@@ -228,11 +230,11 @@ def _giver_role(call: CommandCall, target: _Target) -> RoleConfig:
     return call.current.access.workspace_role_of(call.execute, call.thread, call.message.author.id)
 
 
-def _refuse_here_only(call: CommandCall, target: _Target) -> str:
-    """Return why an author who may give roles in this chat only cannot change one of the workspace; "" if they can."""
+def _refuse_here_only(call: CommandCall, target: _Target) -> str | None:
+    """Return why an author who gives roles in this chat only cannot change one of the workspace; None if they can."""
     own = _giver_role(call, target)
     if Right.ACCESS in own.rights:
-        return ""
+        return None
     return _(
         "You may give and take roles in this chat only: `{here}`. A person's role holds in the whole workspace, where"
         " yours is **{role}**.",
@@ -241,8 +243,8 @@ def _refuse_here_only(call: CommandCall, target: _Target) -> str:
     )
 
 
-def _refuse_change(call: CommandCall, target: _Target, role: RoleConfig | None) -> str:
-    """Return why the role of the target cannot be changed to this one (None: taken away); "" if it can."""
+def _refuse_change(call: CommandCall, target: _Target, role: RoleConfig | None) -> str | None:
+    """Return why the role of the target cannot be changed to this one (None: taken away); None if it can."""
     access, channel = call.current.access, call.thread.channel
     if target.person:
         standing = access.standing_of(call.execute, _place_of_others(call), target.person)
@@ -259,12 +261,12 @@ def _refuse_change(call: CommandCall, target: _Target, role: RoleConfig | None) 
             return _("You cannot change the role of {person}, who may do more than you.", person=target.shown)
     elif name := access.configured_role(channel, call.thread.chat):
         return _("The configuration gives this chat the role **{role}**. It can only be changed there.", role=name)
-    rows = person_roles.list_roles(call.execute)
+    rows = people.list_roles(call.execute)
     owned = [row for row in rows if row.role == OWNER.name]
     last = [(row.channel, row.subject) for row in owned] == [(channel, target.subject)]
     if last and not access.has_configured_owner() and (role is None or role.name != OWNER.name):
         return _("{person} is the last owner. Make somebody else an owner first.", person=target.shown)
-    return ""
+    return None
 
 
 def _record_change(call: CommandCall, target: _Target, role: str) -> None:

@@ -44,7 +44,7 @@ FRESH_SECONDS = 1.0  # for so long all scrapes get one text: asking often costs 
 MAX_UNPRICED = 1000  # calls that wait for their price, which the next scrape asks for
 
 Report = Callable[[], Awaitable[dict[str, Any]]]
-"""What `ServiceStatus.measure` returns."""
+"""Measures the service, as `ServiceStatus.measure` does."""
 
 
 class Metrics:
@@ -289,8 +289,9 @@ GAUGES = {
     "turns_live": "Turns in progress",
     "queue_conversations": "Conversations with messages that wait for a turn",
     "queue_age_seconds": "For how long the oldest queued message has been ready",
-    "outbox_rows": "Rows of the outbox that are not delivered yet",
+    "outbox_rows": "Rows of the outbox that are to be delivered now",
     "outbox_age_seconds": "Age of the oldest of them",
+    "outbox_waiting_rows": "Rows that are delivered when a person comes, such as to a closed console",
     "dead_letters": "Deliveries that were given up",
     "jobs_waiting": "Background jobs that wait",
     "sandboxes_in_use": "Sandboxes that turns and tasks use now",

@@ -12,7 +12,7 @@ from agent.settings.models import ModelSettings
 from agent.spans import Reader, read_spans
 from agent.spending import ModelCall
 from bot.base.background import run_forever
-from bot.base.loop_watch import LoopWatch
+from bot.base.process import LoopWatch
 from bot.database.database import Database
 from bot.database.identity import read_identity
 from bot.http.route import Route

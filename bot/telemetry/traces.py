@@ -11,15 +11,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 
 from agent.backoff import backoff_seconds
+from agent.settings.network import choose_proxy, make_trust
 from agent.spans import Span
 from bot.base.version import VERSION
-from bot.config.traces import TracesConfig
+from bot.config.operations import TracesConfig
 from bot.telemetry.conventions import CONTENTS, SpanFormat, attribute_list
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,6 @@ CLOSE_SECONDS = 3.0  # for what is left at a shutdown
 MAX_BACKOFF_SECONDS = 60.0
 BUSY = (429, 502, 503, 504)  # the only ones to try again
 MAX_ANSWER_BYTES = 10_000
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Later(Exception):
@@ -53,7 +52,7 @@ class TraceExporter:
         self._chars = 0
         self.dropped = 0
         self._failures = 0
-        self._problem = ""
+        self._problem: str | None = None
         resource = {"service.name": settings.service, "service.version": VERSION, "service.instance.id": instance}
         self._resource = {"attributes": attribute_list(resource)}
 
@@ -115,15 +114,19 @@ class TraceExporter:
 
 
 def open_session(settings: TracesConfig) -> aiohttp.ClientSession:
-    """Return a session with the headers of the configuration, which goes through the proxy of the environment."""
+    """Return a session with the headers of the configuration."""
     headers = {"Content-Type": "application/json", **{name: text.reveal() for name, text in settings.headers.items()}}
-    local = urlsplit(settings.endpoint).hostname in LOOPBACK
     timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
-    return aiohttp.ClientSession(headers=headers, timeout=timeout, trust_env=not local)
+    return aiohttp.ClientSession(
+        headers=headers,
+        timeout=timeout,
+        connector=aiohttp.TCPConnector(ssl=make_trust()),
+        proxy=choose_proxy(settings.endpoint),
+    )
 
 
-async def post(session: aiohttp.ClientSession, settings: TracesConfig, body: bytes) -> str:
-    """Post one request; return what is wrong with it, "" if it was taken. Raises Later."""
+async def post(session: aiohttp.ClientSession, settings: TracesConfig, body: bytes) -> str | None:
+    """Post one request; return what is wrong with it, None if it was taken. Raises Later."""
     try:
         async with session.post(settings.endpoint, data=body, allow_redirects=False) as answer:
             if answer.status in BUSY:
@@ -136,7 +139,7 @@ async def post(session: aiohttp.ClientSession, settings: TracesConfig, body: byt
     if status >= 300:
         return f"HTTP {status}"
     rejected = _rejected(text)
-    return f"{rejected} spans were rejected" if rejected else ""
+    return f"{rejected} spans were rejected" if rejected else None
 
 
 def _rejected(text: bytes) -> int:

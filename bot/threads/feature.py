@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bot.commands.call import CommandCall
 from bot.commands.feature import Feature
-from bot.commands.presses import Press, Pressed
+from bot.commands.table import Press, Pressed
 from bot.database.database import Execute
 from bot.database.rows import parse_row_id
 from bot.journey.addressing import NEITHER, PREFIX, held_by, release_held

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 from agent.messages import Message, Thread
+from agent.stored_json import Damaged
 from bot.base.side_work import name_side_work
 from bot.commands.waits import Waiting
 from bot.database.database import Execute
@@ -47,10 +49,18 @@ def waiting_questions(execute: Execute, current: Current, viewer: Message, now: 
             bool(question.free_text),
             question.call,
             who=call_person(execute, home.channel, run.requester) if run else "",
-            title=work.label if work.kind else work.title,
+            title=work.label if work.kind else _asked_words(execute, question) or work.title,
             since=question.asked,
             conversation=question.conversation,
         )
+
+
+def _asked_words(execute: Execute, question: QuestionRow) -> str:
+    """Return what the request said that the question is about; "" where it was forgotten."""
+    row = next(iter(inbox.rows_of_request(execute, question.run, question.conversation)), None)
+    with suppress(Damaged):
+        return row.message.text if row else ""
+    return ""
 
 
 def find_place(

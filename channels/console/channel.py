@@ -42,10 +42,9 @@ from channels.base import (
 )
 from channels.console.attached import AttachedView
 from channels.console.files import read_staged
-from channels.console.host import NO_HOST, ConsoleHost
 from channels.console.plain import PlainView
 from channels.console.session import NAME, Session, final_text, keys_help, own_commands
-from channels.console.view import ConsoleView, FinalReply, Look
+from channels.console.view import NO_HOST, ConsoleHost, ConsoleView, FinalReply, Look
 from channels.shared.background import BackgroundTasks
 from channels.shared.texts import REPEAT_MARK
 
@@ -69,13 +68,14 @@ class ConsoleSettings:
 class ConsolePlace:
     """Where this console keeps its history and files to send. `topic` names its conversation; "": the person's.
 
-    `language` is the one of its terminal; "" is unknown.
+    `language` is the one of its terminal; "" is unknown. With `is_demo` the built-in demo answers.
     """
 
     folder: Path
     upload_mb: int = 100
     topic: str = ""
     language: str = ""
+    is_demo: bool = False
 
 
 @asynccontextmanager
@@ -107,7 +107,7 @@ def open_view(settings: ConsoleSettings, place: ConsolePlace, source: TextIO | N
     if source is not None and target is not None and source.isatty() and target.isatty():
         from channels.console.tui import TerminalView
 
-        return TerminalView(source, target, downloads, place.folder, place.upload_mb)
+        return TerminalView(source, target, downloads, place.folder, place.upload_mb, is_demo=place.is_demo)
     return PlainView(source.fileno() if source else None, target.fileno() if target else None, downloads)
 
 

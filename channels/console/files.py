@@ -20,7 +20,7 @@ from agent.messages import Attachment
 from catalogue import N_, _
 from channels.base import OutgoingFile, Refused, TryLater
 from channels.console.view import human_size, strip_controls
-from channels.shared.file_limits import CHUNK
+from channels.shared.files import CHUNK
 
 MAX_FILES = 10  # of one message
 KEEP_UPLOADS_SECONDS = 7 * 86400.0  # a message may wait that long for its turn

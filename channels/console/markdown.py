@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.utils import is_dumb_terminal
 
 from channels.console.view import strip_controls
+from channels.shared.markdown import close_wide_emphasis, open_wide_emphasis
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -38,7 +39,7 @@ _LINK = re.compile(r"\x1b\]8;[^\x1b\x07]*(?:\x1b\\|\x07)")
 
 def render_markdown(text: str, columns: int) -> str:
     """Render Markdown as styled terminal text."""
-    blocks = split_blocks(strip_controls(text))
+    blocks = split_blocks(open_wide_emphasis(strip_controls(text)))
     return "".join(f"{row}\n" for row in join_blocks([(tokens, render_block(tokens, columns)) for tokens, _ in blocks]))
 
 
@@ -54,7 +55,7 @@ class LiveMarkdown:
 
     def render(self, text: str, columns: int) -> list[str]:
         """Return the rows of the text so far, without links."""
-        text = _without_undecided(strip_controls(text))
+        text = open_wide_emphasis(_without_undecided(strip_controls(text)))
         if columns != self._columns or not text.startswith(self._closed):
             self._columns, self._closed, self._rows, self._last = columns, "", [], ()
         blocks = split_blocks(text[len(self._closed) :])
@@ -138,7 +139,7 @@ def render_block(tokens: Sequence[Token], columns: int) -> list[str]:
         theme=Theme({"markdown.code": "magenta", "markdown.code_block": "magenta"}),
     )
     console.print(_command_table(tokens) or _document(tokens))
-    rows = [row.rstrip() for row in page.getvalue().split("\n")]
+    rows = [row.rstrip() for row in close_wide_emphasis(page.getvalue()).split("\n")]
     while rows and _is_blank(rows[-1]):
         rows.pop()
     return [*dropwhile(_is_blank, rows)]

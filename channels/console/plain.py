@@ -17,6 +17,7 @@ from channels.base import ChatGone, OutgoingFile, parse_command_text
 from channels.console.files import describe_download, save_download, short_path
 from channels.console.view import ICONS, ConsoleView, FinalReply, Key, Look, Typed, one_line, strip_controls
 from channels.shared.background import BackgroundTasks
+from channels.shared.reply_layout import step_title
 
 _GATHER_SECONDS = 0.05  # lines that arrive in this time are one message
 _MAX_MESSAGE_CHARS = 100_000
@@ -183,10 +184,10 @@ def progress_lines(block: Block) -> Iterator[str]:
     """Yield a block as progress lines; a block of the answer has none."""
     match block:
         case Step(parent=""):
-            detail = f": {block.detail}" if block.detail and block.state == "failed" else ""
-            if block.state in ("running", "failed", "stopped"):
+            detail = f": {block.detail}" if block.detail and block.state in ("failed", "denied") else ""
+            if block.state != "done":
                 icon = "·" if block.state == "running" else ICONS[block.state]
-                yield one_line(f"{icon} {block.title}{detail}")
+                yield one_line(f"{icon} {step_title(block)}{detail}")
         case Plan():
             yield from (one_line(f"· {ICONS[item.state]} {item.title}") for item in block.items)
         case Notice():

@@ -13,8 +13,7 @@ from agent.blocks import Ask, Block, Final
 from agent.messages import Attachment, Author, Kind, Message, Origin, Thread
 from catalogue import N_, _, set_language
 from channels.base import ChatGone, NotStored, Receipt, Receive, parse_command_text
-from channels.console.host import ConsoleHost
-from channels.console.view import ConsoleView, FinalReply, Key, Look, Typed, detail_lines
+from channels.console.view import ConsoleHost, ConsoleView, FinalReply, Key, Look, Typed, detail_lines
 from channels.shared.texts import NOT_STORED, expiry_note, language_of
 
 log = logging.getLogger(__name__)
@@ -137,7 +136,9 @@ class Session:
         for reply in self._console.running_replies(self.thread):
             reply.show_again(self)
         self.refresh_busy()
-        if final := await self._console.host.open_question(self.thread):
+        final = await self._console.host.open_question(self.thread)
+        self.asks = final.asks if final else ()  # what comes may answer it, also where nobody reads it
+        if final and self.view.is_interactive:
             await self.view.write(_(STILL_OPEN), Look.HINT)
             await self.write_final(final, FinalReply(final_text(final)))
 
@@ -257,7 +258,7 @@ class Session:
 
 def own_commands() -> list[tuple[str, str]]:
     """Return the commands that the console itself answers, with their help."""
-    return [("steps", _("show the steps of the last answer")), ("quit", _("leave the console"))]
+    return [("quit", _("leave the console"))]
 
 
 def keys_help() -> str:

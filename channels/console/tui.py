@@ -11,6 +11,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TextIO
@@ -23,7 +24,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import is_searching
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import FileHistory
-from prompt_toolkit.input import create_input
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import create_output
 from prompt_toolkit.patch_stdout import patch_stdout
@@ -55,8 +56,17 @@ from channels.shared.background import BackgroundTasks
 _MAX_HISTORY_BYTES = 1_000_000
 _FRAME_SECONDS = 0.1
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_COLOURS = {"running": "ansicyan", "done": "ansigreen", "failed": "ansired", "stopped": "ansiyellow", "pending": ""}
+_COLOURS = {
+    "running": "ansicyan",
+    "done": "ansigreen",
+    "failed": "ansired",
+    "denied": "ansired",
+    "stopped": "ansiyellow",
+    "pending": "",
+}
 _LOOKS = {Look.OWN: "1", Look.HINT: "2", Look.FAULT: "31"}  # SGR: bold, faint, red: readable on light and dark
+ASK_ME = N_("Ask me, or /help")
+TRY_DEMO = N_("Try: plot")
 UNFOLD = N_("Ctrl-O shows them")
 SENT_WITH = N_("Sent with your message: {files}")
 WORKING = N_("Working · {time} · Ctrl-C stops")
@@ -79,6 +89,13 @@ class _LiveReply:
         self.shown = (text, columns)
 
 
+class _Keyboard(Vt100Input):
+    """Keys stay keys while something is printed: a Ctrl-C in that moment would be a signal, which stops the service."""
+
+    def cooked_mode(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
 class TerminalView(ConsoleView):
     """Show a prompt at the bottom and streamed replies above it; finished output scrolls up.
 
@@ -88,9 +105,12 @@ class TerminalView(ConsoleView):
     is_interactive = True
     is_gone = False  # whoever leaves it ends the process
 
-    def __init__(self, source: TextIO, target: TextIO, downloads: Path, folder: Path, upload_mb: int) -> None:
+    def __init__(
+        self, source: TextIO, target: TextIO, downloads: Path, folder: Path, upload_mb: int, *, is_demo: bool = False
+    ) -> None:
         self._source, self._target = source, target
         self._downloads, self._folder, self._upload_mb = downloads, folder, upload_mb
+        self._hint = TRY_DEMO if is_demo else ASK_ME
         self._events: asyncio.Queue[str | Key | None] = asyncio.Queue()
         self._replies: dict[int, _LiveReply] = {}
         self._language = ""  # of the person; "": that of the task
@@ -143,7 +163,7 @@ class TerminalView(ConsoleView):
             enable_history_search=True,
             key_bindings=self._key_bindings(),
             erase_when_done=True,
-            input=create_input(self._source),
+            input=_Keyboard(self._source),
             output=create_output(self._target),
             complete_while_typing=False,
             placeholder=self._placeholder,
@@ -155,7 +175,7 @@ class TerminalView(ConsoleView):
 
     def _placeholder(self) -> StyleAndTextTuples:
         self._speak()
-        return [("ansibrightblack", _("Ask me, or /help"))]
+        return [("ansibrightblack", _(self._hint))]
 
     def _key_bindings(self) -> KeyBindings:
         keys = KeyBindings()  # while a person searches, only Enter is ours: prompt_toolkit has the others
@@ -323,12 +343,16 @@ class _ConsoleCompleter(Completer):
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        if found := re.search(r"(?:^|\s)@(\S*)$", document.text_before_cursor):
-            return self._paths.get_completions(Document(found[1]), complete_event)
+        if found := re.search(r"(?:^|\s)@((?:\\.|[^\s\\])*)$", document.text_before_cursor):
+            return self._complete_path(re.sub(r"\\(.)", r"\1", found[1]), complete_event)
         if not document.text.startswith("/"):
             return []
         names = {f"/{name}": text for name, text in self._list_commands()}
         return WordCompleter(list(names), meta_dict=names, sentence=True).get_completions(document, complete_event)
+
+    def _complete_path(self, begun: str, complete_event: CompleteEvent) -> Iterable[Completion]:
+        for found in self._paths.get_completions(Document(begun), complete_event):
+            yield Completion(re.sub(r"([\s\\])", r"\\\1", found.text), found.start_position, found.display)
 
 
 def _history_file(folder: Path) -> Path:

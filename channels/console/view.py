@@ -1,4 +1,7 @@
-"""The protocol of console views and what they show, and text without control characters."""
+"""The protocol of console views and what they show, and text without control characters.
+
+Define what the console asks the service that it belongs to.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,15 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Protocol
 
-from agent.blocks import NOTED_STEP, Block, PlanItem, Step
-from agent.messages import Attachment
+from agent.blocks import NOTED_STEP, Block, Final, PlanItem, Step
+from agent.messages import Attachment, Thread
 from catalogue import N_, _
 from channels.base import OutgoingFile
-from channels.shared.progress import count_steps
+from channels.shared.reply_layout import STEP_MARKS, count_steps, step_title
 from channels.shared.texts import shorten
 
 _CONTROL = {code: None for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
-ICONS = {"running": "•", "done": "✓", "failed": "✗", "stopped": "■", "pending": "○"}
+ICONS = {**STEP_MARKS, "running": "•", "pending": "○"}
 _MAX_TITLE_CHARS = 200
 PLAN_HEAD = N_("Plan · {done} of {n} done")
 
@@ -130,19 +133,19 @@ def one_line(text: str) -> str:
 def fold_steps(final: FinalReply) -> str:
     """Return the line that stays of a turn's steps; "" without any."""
     calls = [step for step in final.steps if not step.id.startswith(NOTED_STEP)]
-    failed = sum(step.state == "failed" for step in calls)
     if not calls:
         return ""
     stopped = final.state == "stopped" or any(step.state == "stopped" for step in calls)
-    mark = ICONS["stopped" if stopped else "failed" if failed == len(calls) else "done"]
-    return f"{mark} {count_steps(len(calls), failed, final.seconds)}"
+    failed = all(step.state in ("failed", "denied") for step in calls)
+    mark = ICONS["stopped" if stopped else "failed" if failed else "done"]
+    return f"{mark} {count_steps(len(calls), calls, final.seconds)}"
 
 
 def step_text(step: Step, *, with_detail: bool = True) -> str:
     """Return a step on one line, with its raw call unless that only repeats the title."""
     repeats = " ".join(step.detail.split()).casefold() == " ".join(step.title.split()).casefold()
     detail = f" — {step.detail}" if step.detail and with_detail and not repeats else ""
-    return one_line(f"{ICONS[step.state]} {step.title}{detail}")
+    return one_line(f"{ICONS[step.state]} {step_title(step)}{detail}")
 
 
 def plan_head(items: Sequence[PlanItem]) -> str:
@@ -162,3 +165,29 @@ def human_size(size: int) -> str:
             return f"{size:.0f} {unit}" if size >= 10 or unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000  # type: ignore[assignment]  # from here on it is a rounded figure
     return f"{size:.1f} GB"
+
+
+class ConsoleHost:
+    """The service around the console. This one does not have a service: nothing else runs."""
+
+    def describe_channels(self) -> Sequence[tuple[str, bool]]:
+        """Return a sentence for each other channel, and whether it is connected."""
+        return ()
+
+    def describe_leaving(self) -> str:
+        """Return what a second Ctrl-C does on the console whose end stops the service."""
+        return _("Press Ctrl-C again to leave.")
+
+    def progress(self, thread: Thread) -> Progress | None:
+        """Return how far the turn at this address is; None if none runs."""
+        return None
+
+    async def open_question(self, thread: Thread) -> Final | None:
+        """Return the questions for which the conversation of this address waits, as they were asked."""
+        return None
+
+    async def wait_until_idle(self, thread: Thread) -> None:
+        """Wait until everything that arrived at this address is answered and delivered."""
+
+
+NO_HOST = ConsoleHost()

@@ -1,7 +1,7 @@
 """DingTalk channel in stream mode: settings and entry points.
 
 The configuration imports only this file. `connection` and `events` receive messages, `reply` answers them, all over
-`api` (docs/decisions/0046-dingtalk-over-aiohttp.md).
+`api` (docs/decisions/archive-channels.md).
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ IDS = IdForms(
     r"(?!@|\+[0-9])\S{1,200}",
     N_("ids have no blanks and no @ or + in front; `fawn pair list` shows the id of each person who wrote to the bot"),
     certain=False,
+    direct="@",
 )
 MORE_HOSTS: Mapping[str, Sequence[str]] = {
     "dingtalk.com": ("*.dingtalk.com", "*.aliyuncs.com")
 }  # the endpoint of gateway/connections/open, and the downloadUrl of files
 connect = partial(open_channel, "channels.dingtalk.channel:DingTalkChannel")
-probe = partial(run_probe, "channels.dingtalk.account_probe:probe_account")
+probe = partial(run_probe, "channels.dingtalk.setup:probe_account")

@@ -11,7 +11,7 @@ import aiohttp
 from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread
 from catalogue import _
-from channels.base import ChannelError, ChannelLimits, OutgoingFile, Readiness, Receipt, Reply, SentMessages
+from channels.base import ChannelError, ChannelLimits, OutgoingFile, Receipt, Reply, SentMessages
 from channels.dingtalk import PUBLIC_URL, DingTalkSettings
 from channels.dingtalk.api import CARD_TOPIC, DingTalkApi, DingTalkRefusal
 from channels.dingtalk.connection import StreamConnection
@@ -23,7 +23,7 @@ from channels.dingtalk.reply import (
     RobotMessenger,
     clicked_card,
 )
-from channels.shared import file_limits
+from channels.shared import files
 from channels.shared.caches import LatestDict
 from channels.shared.http_client import opened_file
 from channels.shared.platform_channel import FilePost
@@ -88,9 +88,6 @@ class DingTalkChannel(RobotChannel):
             target = {"robotCode": self._settings.robot, "openMsgId": message_id, "openConversationId": conversation}
             await self._api("POST", f"/v1.0/robot/emotion/{method}", {**target, **THINKING_REACTION})
 
-    def readiness(self) -> Readiness:
-        return super().readiness().with_fault(self._api.credentials_error)
-
     async def open_private_chat(self, person: str, near: Thread) -> Thread:
         """Return the private chat with a person: robots write to staff ids (`oToMessages/batchSend`)."""
         return Thread(NAME, near.workspace, f"@{person}")
@@ -121,7 +118,7 @@ class DingTalkChannel(RobotChannel):
 
     async def _upload(self, thread: Thread, file: OutgoingFile) -> tuple[str, dict[str, str]]:
         """Return the type and content of a file's message."""
-        name = file_limits.multipart_file_name(file)
+        name = files.multipart_file_name(file)
         if PurePath(name).suffix.lower() in PHOTO_SUFFIXES:
             return "sampleImageMsg", {"photoURL": await self._upload_as(file.path, name, "image")}
         media = await self._upload_as(file.path, name, "file")
@@ -138,7 +135,7 @@ class DingTalkChannel(RobotChannel):
         try:
             return await self._api.download_file(attachment.ref)
         except DingTalkRefusal:
-            raise file_limits.no_longer_available("DingTalk") from None
+            raise files.no_longer_available("DingTalk") from None
 
     def _messenger(self, thread: Thread) -> RobotMessenger:
         return RobotMessenger(self._api, self._settings, thread)

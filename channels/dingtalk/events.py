@@ -13,7 +13,7 @@ import orjson
 
 from agent.messages import Attachment, Message, Quote, ReplyHandle, Unreadable
 from channels.dingtalk.api import MESSAGE_TOPIC
-from channels.shared.buttons import as_command
+from channels.shared.reply_layout import as_command
 from channels.shared.robot_chats import (
     MAX_QUOTE_CHARS,
     Family,
@@ -24,8 +24,7 @@ from channels.shared.robot_chats import (
     make_quotes,
     read_event,
 )
-from channels.shared.unread import make_unread
-from channels.shared.visible_text import dicts_in
+from channels.shared.visible_text import dicts_in, make_unread
 
 NAME = "dingtalk"
 _FILES: Mapping[str, Family] = {"picture": "image", "audio": "audio", "video": "video", "file": "file"}
@@ -44,10 +43,17 @@ def parse_event(topic: str, raw: bytes, me: RobotAccount) -> Message | Unreadabl
     )
 
 
+def _sender_of(event: Json) -> tuple[str, bool]:
+    """Return the id of the sender, and whether they are of the robot's company. Staff ids are the company's own texts,
+    so another company may have the same one; `senderId` is the platform's."""
+    is_staff = bool(event.get("senderStaffId")) and event.get("senderCorpId") in (None, event.get("chatbotCorpId"))
+    return str(event["senderStaffId" if is_staff else "senderId"]), is_staff
+
+
 def _unread(event: Json, me: RobotAccount) -> Message:
     """Return the message that an unreadable event was: DingTalk sends only those for the robot."""
     id, private = event["msgId"], event["conversationType"] == "1"
-    person = event.get("senderStaffId") or event["senderId"]
+    person, _is_staff = _sender_of(event)
     thread = me.thread(f"@{person}" if private else str(event["conversationId"]))
     return make_unread(thread, me.key(str(id)), id, person, private=private)
 
@@ -55,8 +61,7 @@ def _unread(event: Json, me: RobotAccount) -> Message:
 def _parse_message(event: Json, me: RobotAccount) -> Message:
     """Parse a message. In groups, the platform sends only those that mention the robot."""
     id, kind, private = str(event["msgId"]), str(event["msgtype"]), event["conversationType"] == "1"
-    person = str(event.get("senderStaffId") or event["senderId"])
-    is_guest = not event.get("senderStaffId") or event.get("senderCorpId") not in (None, event.get("chatbotCorpId"))
+    person, is_staff = _sender_of(event)
     content = event.get("text" if kind == "text" else "content") or {}
     text, files = _parse_content(kind, content, id)
     text = text.removeprefix(f"@{me.name}").strip()
@@ -75,7 +80,7 @@ def _parse_message(event: Json, me: RobotAccount) -> Message:
     return make_message(
         me,
         me.thread(f"@{person}" if private else str(event["conversationId"])),
-        me.author(person, str(event.get("senderNick") or ""), guest=is_guest),
+        me.author(person, str(event.get("senderNick") or ""), guest=not is_staff),
         id,
         (text, files),
         kind=kind,
@@ -84,6 +89,7 @@ def _parse_message(event: Json, me: RobotAccount) -> Message:
         quotes=quotes,
         reply_to=f"/{quoted}" if quoted else str(replied.get("msgId") or ""),
         to_bot=bool(quoted),
+        chat_name=str(event.get("conversationTitle") or ""),
         reply_handle=ReplyHandle(str(event["conversationId"]), time.time() + HANDLE_SECONDS),
     )
 

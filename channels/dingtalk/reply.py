@@ -22,6 +22,7 @@ from agent.messages import Thread
 from catalogue import _
 from channels.base import (
     ChannelError,
+    MayPass,
     OutcomeUnknown,
     Refused,
     SentMessages,
@@ -31,8 +32,8 @@ from channels.base import (
 )
 from channels.dingtalk import DingTalkSettings
 from channels.dingtalk.api import DingTalkApi, DingTalkChatGone, DingTalkRefusal
-from channels.shared import buttons, progress, texts
-from channels.shared.markdown_split import split_markdown
+from channels.shared import reply_layout, texts
+from channels.shared.markdown import images_as_links, split_markdown
 from channels.shared.posts import MAX_POSTS, UNCONFIRMED
 from channels.shared.reply_layout import button_labels, lay_out
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
@@ -133,8 +134,8 @@ class DingTalkRenderer(MessageRenderer[DingTalkMessage]):
         """Render a running turn; nothing without cards, because messages of the robot cannot be changed."""
         if not self._settings.card_template_id:
             return []
-        head = progress.live_head(view, MAX_HEAD_BYTES, _text_bytes)
-        text = "\n\n".join(filter(None, (head, view.text, progress.notice_line(view))))
+        head = reply_layout.live_head(view, MAX_HEAD_BYTES, _text_bytes)
+        text = "\n\n".join(filter(None, (head, view.text, reply_layout.notice_line(view))))
         return [DingTalkMessage(chunk) for chunk in _split_cards(text)]
 
     def render_final(self, final: Final) -> list[DingTalkMessage]:
@@ -144,13 +145,15 @@ class DingTalkRenderer(MessageRenderer[DingTalkMessage]):
         """
         has_cards = bool(self._settings.card_template_id)
         parts: list[DingTalkMessage] = []
-        for text, ask in lay_out(final, self._fits, MAX_LABEL_CHARS, progress.summary_line(final)):
-            chunks = _split_cards(text) if has_cards else split_markdown(text, MAX_TEXT_BYTES, _text_bytes)
+        for text, ask in lay_out(final, self._fits, MAX_LABEL_CHARS, reply_layout.summary_line(final)):
+            chunks = (
+                _split_cards(text) if has_cards else split_markdown(images_as_links(text), MAX_TEXT_BYTES, _text_bytes)
+            )
             parts += [DingTalkMessage(chunk, final=True, plain=not has_cards) for chunk in chunks]
             if ask:
                 parts[-1] = replace(parts[-1], ask_id=ask.id, options=ask.options)
         if parts and has_cards:
-            parts[-1] = replace(parts[-1], command=buttons.final_button(final, self._key))
+            parts[-1] = replace(parts[-1], command=reply_layout.final_button(final, self._key))
         if parts and final.mention and is_group(self._thread):
             parts[0] = replace(parts[0], mention=final.mention)
         return parts
@@ -338,14 +341,14 @@ def _card_units(text: str) -> int:
 
 
 def _split_cards(text: str) -> list[str]:
-    return split_markdown(text, CARD_UNITS * MAX_CARD_CHARS, _card_units)
+    return split_markdown(images_as_links(text), CARD_UNITS * MAX_CARD_CHARS, _card_units)
 
 
 def _buttons_json(options: tuple[str, ...], command: str = "") -> str:
     labels = button_labels(options, MAX_LABEL_CHARS)
     shown = [{"text": label, "value": option} for label, option in zip(labels, options, strict=True)]
     if command:
-        shown.append({"text": buttons.button_label(command), "value": command})
+        shown.append({"text": reply_layout.button_label(command), "value": command})
     return orjson.dumps(shown).decode()
 
 
@@ -353,5 +356,5 @@ def _delivered_key(results: Any) -> str:
     """Return the key of a delivered card. Raises Refused if it was not delivered."""
     for result in results:
         if not result.get("success"):
-            raise Refused(_("DingTalk did not deliver the card ({reason}).", reason=result.get("errorMsg")))
+            raise MayPass(_("DingTalk did not deliver the card ({reason}).", reason=result.get("errorMsg")))
     return next((str(result.get("carrierId") or "") for result in results), "")

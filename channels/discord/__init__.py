@@ -49,4 +49,4 @@ MORE_HOSTS: Mapping[str, Sequence[str]] = {
     "discord.com": ("*.discord.gg", "cdn.discordapp.com", "media.discordapp.net")
 }  # docs.discord.com: resume_gateway_url, and the URLs of attachments
 connect = partial(open_channel, "channels.discord.channel:DiscordChannel")
-probe = partial(run_probe, "channels.discord.account_probe:probe_account")
+probe = partial(run_probe, "channels.discord.setup:probe_account")

@@ -2,6 +2,10 @@
 
 The SDK's own calls sleep while a bucket is empty or a 429 lasts, and repeat posts. Here each call is made once, and an
 empty bucket raises TryLater at once, so that the rate limiter decides which call goes next.
+
+Discord's numbers: calls a second of a bot (discord.com/developers/docs/topics/rate-limits#global-rate-limit).
+
+Error texts of the probe and the readiness.
 """
 
 from __future__ import annotations
@@ -11,17 +15,37 @@ import logging
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import nullcontext
 from typing import Any, BinaryIO
 
 import aiohttp
 import orjson
 
-from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
+from catalogue import N_
+from channels.base import ChannelError, ChatGone, MayPass, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.discord import DiscordSettings
 from channels.shared.caches import ExpiringDict
 from channels.shared.http_client import HttpClient, RateLimited
-from channels.shared.rate_limit import RateLimiter
+from channels.shared.rate_limit import CallRate, Priority, RateLimiter
 from channels.shared.reply_writer import MessageMissing
+
+WINDOW_SECONDS = 1.06  # calls may arrive closer together than they were sent
+BURST_MARGIN = 5.0  # over the setting `overall` in one window: 50 of 45, which is 47 a second in the long run
+
+
+def account_window(overall: float) -> CallRate:
+    """Return the limit of all calls with the token, scheduled or not."""
+    calls = overall + BURST_MARGIN
+    return CallRate(calls, WINDOW_SECONDS, calls, "all", sliding=True, checked=True)
+
+
+TOKEN_REJECTED = N_("Discord rejects the bot's token: copy the right one from discord.com/developers, page Bot.")
+INTENT_REFUSED = N_(
+    "Discord refuses the Message Content Intent: switch it on at discord.com/developers, "
+    "page Bot, Privileged Gateway Intents."
+)
+TOKEN_SHARED = N_("Another program is using this bot's token. Stop one of the two, then restart Fawn.")
+
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +147,7 @@ class DiscordApi(HttpClient):
         if (left := closed_until - asyncio.get_running_loop().time()) > 0:
             raise TryLater("Discord's limit for this channel is used up", left)
         if self._rate_limiter and not interaction:
-            await self._rate_limiter.count_call()
+            await self._rate_limiter.count_call(priority=Priority.READ if method == "GET" else Priority.FINAL)
         headers = {} if interaction else {"Authorization": f"Bot {self._token.reveal()}"}
         if isinstance(body, dict) and "nonce" in body:
             self.nonces.append(body["nonce"])
@@ -135,11 +159,12 @@ class DiscordApi(HttpClient):
                 data.add_field(f"files[{number}]", content, filename=name, content_type="application/octet-stream")
         elif body is not None:
             data, headers["Content-Type"] = orjson.dumps(body), "application/json"
-        async with self.request(method, self._base_url + path, data=data, headers=headers) as answer:
-            payload = await answer.read()
-            self._note_bucket(bucket, path, answer.headers)
-            if answer.status >= 300:
-                raise self._map_api_error(answer.status, answer.headers, payload, bucket)
+        with nullcontext() if interaction else self.token_state.watch():
+            async with self.request(method, self._base_url + path, data=data, headers=headers) as answer:
+                payload = await answer.read()
+                self._note_bucket(bucket, path, answer.headers)
+                if answer.status >= 300:
+                    raise self._map_api_error(answer.status, answer.headers, payload, bucket)
         if self._rate_limiter and not interaction:
             self._rate_limiter.note_account_accepted()
         try:
@@ -202,7 +227,7 @@ class DiscordApi(HttpClient):
             return TokenRejected("Discord rejects the bot's token", 60.0)
         if status == 413 or code == 40005:
             return Refused("Discord says it is too large")
-        kind = _CODES.get(code, Forbidden if status == 403 else Refused)
+        kind = _CODES.get(code, Forbidden if status == 403 else MayPass)
         if any(reason.encode() in payload for reason in _COMPONENT_REASONS):
             kind = ComponentsOnly
         return kind(f"Discord: {reason} ({code or status}){_refused_fields(error)}")

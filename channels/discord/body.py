@@ -14,8 +14,8 @@ from typing import Any
 from agent.blocks import Ask
 from channels.discord.markdown import without_previews
 from channels.shared import texts
-from channels.shared.buttons import button_label
-from channels.shared.markdown_split import utf16_length
+from channels.shared.markdown import utf16_length
+from channels.shared.reply_layout import button_label
 from channels.shared.visible_text import dicts_in, text_of
 
 MAX_MESSAGE_CHARS = 2000  # discord.com/developers/docs/resources/message#create-message
@@ -52,14 +52,17 @@ class DiscordMessage:
     @property
     def is_wide(self) -> bool:
         """Whether its text is too long for `content`, and so a component."""
-        return utf16_length(self.text + self.fold) > CHUNK_UNITS
+        return utf16_length(self.shown + self.fold) > CHUNK_UNITS
+
+    @property
+    def shown(self) -> str:
+        """Its text, in which no link has a preview: an embed with the progress forbids the flag that hides them."""
+        return without_previews(self.text) if self.progress else self.text
 
 
 def message_content(part: DiscordMessage) -> str:
     """Return the text of a message with its mention."""
-    text = without_previews(part.text) if part.progress and not part.is_wide else part.text
-    if len(text) > MAX_MESSAGE_CHARS:
-        text = part.text
+    text = part.text if part.is_wide else part.shown
     text = f"{text}\n{part.fold}" if part.fold else text
     return f"<@{part.mention}> {text}" if part.mention else text
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 from typing import Any
 
-from agent.messages import Attachment, Kind, Message, Quote, Thread
+from agent.messages import Attachment, Kind, Message, Quote, Thread, omitted
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
@@ -17,23 +17,21 @@ from channels.base import (
     CommandInfo,
     Readiness,
     Receive,
-    Refused,
     Reply,
     SentMessages,
 )
-from channels.discord import DiscordSettings, events
-from channels.discord.api import NO_MENTIONS, AccountUnknown, DiscordApi, MemberUnknown
+from channels.discord import DiscordSettings
+from channels.discord.api import NO_MENTIONS, TOKEN_SHARED, AccountUnknown, DiscordApi, MemberUnknown, account_window
 from channels.discord.body import MAX_MESSAGE_CHARS, MAX_WIDE_UNITS, SUPPRESS_EMBEDS_FLAG
 from channels.discord.gateway import Gateway
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache, snowflake_from_time
+from channels.discord.history import RecentTalk
 from channels.discord.inbound import Inbound
 from channels.discord.interactions import Interactions
-from channels.discord.limits import account_window
 from channels.discord.reply import DiscordRenderer, TypingReplyWriter, post_nonce
-from channels.discord.texts import TOKEN_SHARED
 from channels.discord.threads import DiscordThreads
-from channels.shared import file_limits
-from channels.shared.file_groups import joined_captions
+from channels.shared import files
+from channels.shared.files import joined_captions
 from channels.shared.http_client import opened_file
 from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
 from channels.shared.posts import IDEMPOTENT_POSTS
@@ -64,12 +62,14 @@ class DiscordChannel(PlatformChannel):
         self._api = DiscordApi(settings, self._rate_limiter)
         super().__init__(self._api)
         self._cache = GuildCache(self._api)
+        self._talk = RecentTalk(self._api)
         self._threads = DiscordThreads(self._api, self._cache, self._rate_limiter)
         self._interactions = Interactions(self._api)
         self._opens_threads = settings.threads == "thread"
         self._inbound = Inbound(
             self._api,
             self._cache,
+            self._talk,
             self._threads,
             self._interactions,
             self._background,
@@ -86,7 +86,7 @@ class DiscordChannel(PlatformChannel):
             group.create_task(self._inbound.run(receive, past), name="discord inbound")
             group.create_task(self._gateway.run(self._api.certificates), name="discord connection")
 
-    def readiness(self) -> Readiness:
+    def _connection_readiness(self) -> Readiness:
         return self._gateway.readiness().with_fault(TOKEN_SHARED if self._api.token_shared else "")
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
@@ -102,26 +102,17 @@ class DiscordChannel(PlatformChannel):
         in_thread = bool(thread.topic) and thread.topic != message.id
         before = message.id if message.id.isdecimal() else snowflake_from_time(message.time)
         limit, oldest = min(earlier, 100), int(snowflake_from_time(since + 0.001)) if since else 0
-        path = f"/channels/{thread.topic if in_thread else thread.chat}/messages?before={before}&limit={limit}"
-        found = sorted(await self._api("GET", path), key=lambda data: int(data["id"]))
-        if in_thread and not since and len(found) < limit:
-            found = [*await self._thread_starter(thread), *found]
-        quotes = [quote for data in found if int(data["id"]) > oldest and (quote := self._make_quote(data, thread))]
-        return replace(message, quotes=(*quotes, *message.quotes))
+        place = thread if in_thread else replace(thread, topic="")
+        found = await self._talk.above(place, int(before), limit, oldest)
+        gap = [omitted(None)] if in_thread and len(found) == limit else []
+        needs_root = in_thread and not since and all(each is None or each.id != thread.topic for each in found)
+        root = await self._thread_starter(thread) if needs_root else None
+        return replace(message, quotes=(*([root] if root else []), *gap, *filter(None, found), *message.quotes))
 
-    async def _thread_starter(self, thread: Thread) -> list[dict[str, Any]]:
-        try:
-            return [await self._api("GET", f"/channels/{thread.chat}/messages/{thread.topic}")]
-        except Refused:
-            return []
-
-    def _make_quote(self, data: dict[str, Any], thread: Thread) -> Quote | None:
-        message = events.parse_message(data, thread, events.DiscordAccount(self._threads.bot_id, opens_threads=False))
-        if message is None:
-            return None
-        names = ", ".join(file.name for file in message.attachments)
-        text = " ".join(part for part in (message.text, f"[{names}]" if names else "") if part)
-        return Quote(message.author.name, text, "earlier", message.author.id, message.id) if text else None
+    async def _thread_starter(self, thread: Thread) -> Quote | None:
+        """Return the message on which a thread hangs: that of a forum's post is in the thread itself."""
+        starter = await self._talk.find(replace(thread, topic=""), thread.topic)
+        return starter or await self._talk.find(thread, thread.topic)
 
     def message_link(self, thread: Thread, message: str) -> str:
         return f"https://discord.com/channels/{thread.workspace}/{thread.topic or thread.chat}/{message}"
@@ -186,7 +177,7 @@ class DiscordChannel(PlatformChannel):
         return FileRules(limit, MAX_ATTACHMENTS, empty=True)
 
     async def _post_files(self, thread: Thread, post: FilePost) -> str:
-        names, caption = [file_limits.multipart_file_name(file) for file in post.files], joined_captions(post.files)
+        names, caption = [files.multipart_file_name(file) for file in post.files], joined_captions(post.files)
         body = {
             "content": caption if len(caption) <= MAX_MESSAGE_CHARS else f"{caption[: MAX_MESSAGE_CHARS - 1]}…",
             "attachments": [{"id": number, "filename": name} for number, name in enumerate(names)],
@@ -221,7 +212,7 @@ class DiscordChannel(PlatformChannel):
                 return
             except MessageMissing:
                 if fresh or started:
-                    raise file_limits.no_longer_available("Discord") from None
+                    raise files.no_longer_available("Discord") from None
 
     async def _fresh_link(self, place: str) -> str:
         """Return a new link to an attachment ("channel/message/file"): links expire after a day."""

@@ -18,10 +18,10 @@ from channels.base import parse_command_text
 from channels.discord.body import components_in, text_in
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
 from channels.discord.visible_text import MAX_EMBEDS, MAX_SNAPSHOTS, card_lines, embed_lines, poll_lines
-from channels.shared.buttons import as_command
+from channels.shared.inbound import adds_mention
+from channels.shared.reply_layout import as_command
 from channels.shared.texts import feedback_of, option_in_full, remove_bot_mention
-from channels.shared.unread import UNKNOWN_KIND, make_unread, with_author
-from channels.shared.visible_text import dict_of, dicts_in, join_visible
+from channels.shared.visible_text import UNKNOWN_KIND, dict_of, dicts_in, join_visible, make_unread, with_author
 
 STOP_EMOJI = "❌"
 REACTIONS = {"MESSAGE_REACTION_ADD": Kind.FEEDBACK, "MESSAGE_REACTION_REMOVE": Kind.FEEDBACK_REMOVED}
@@ -137,16 +137,35 @@ def parse_message(event: Event, thread: Thread, me: DiscordAccount) -> Message |
     )
 
 
+def make_quote(message: Message | Unreadable | None) -> Quote | None:
+    """Return a message as talk above another one; None for one that is no talk."""
+    if not isinstance(message, Message):
+        return None
+    names = ", ".join(file.name for file in message.attachments)
+    text = " ".join(part for part in (message.text, f"[{names}]" if names else "") if part)
+    author, is_member = message.author, _is_member(message.author)
+    return Quote(author.name, text, "earlier", author.id, message.id, is_member) if text else None
+
+
+def _is_member(author: Author) -> bool:
+    return not (author.bot or author.guest)
+
+
 def parse_edit(event: Event, thread: Thread, me: DiscordAccount) -> Message | None:
     """Parse MESSAGE_UPDATE. Returns None when only a preview was added, and for the bot's own messages."""
     author = author_of(event)
     when = event.get("edited_timestamp")
     if not when or not event.get("content") or author.id == me.id:
         return None
-    text, _ = _text_without_mention(event, me)
-    target = message_key(event["channel_id"], event["id"])
+    text, mentioned = _text_without_mention(event, me)
+    target, private = message_key(event["channel_id"], event["id"]), thread.workspace == DIRECT_WORKSPACE
+    edited = datetime.fromisoformat(when).timestamp()
     message = _make_message(event, thread, author, text=text, kind=Kind.EDIT, key=f"{target}:edit:{when}")
-    return replace(message, target=target, time=datetime.fromisoformat(when).timestamp())
+    message = replace(message, target=target, time=edited, private=private, addressed=private)
+    whole = parse_message(event, thread, me) if mentioned else None
+    if whole and whole.kind is Kind.CHAT and adds_mention(message, snowflake_time(event["id"])):
+        return replace(whole, kind=Kind.EDIT, key=message.key, target=target, time=edited, addressed=True)
+    return message
 
 
 def parse_delete(event: Event, thread: Thread, now: float) -> list[Message]:
@@ -294,10 +313,11 @@ def _reply_context(event: Event, me: DiscordAccount) -> tuple[tuple[Quote, ...],
     to_bot = replied is not None and author_of(replied).id == me.id
     if replied is not None and not to_bot:
         attached = _attachments_of(replied, replied)
-        said = _with_cards(_text_without_mention(replied, me)[0], replied)
+        own = _text_without_mention(replied, me)[0]
+        said = _with_cards(own, replied)
         if text := said or ", ".join(file.name for file in attached):
             author = author_of(replied)
-            quotes.append(Quote(author.name, text, author_id=author.id))
+            quotes.append(Quote(author.name, text, author_id=author.id, member=_is_member(author) and said == own))
         files += attached
     return tuple(quotes), to_bot, tuple(files)
 

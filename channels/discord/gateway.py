@@ -20,10 +20,11 @@ import yarl
 from discord.gateway import DiscordWebSocket
 from discord.http import Route
 
+from agent.settings.network import choose_proxy
 from channels.base import Health, Readiness
 from channels.discord import DiscordSettings
-from channels.discord.texts import INTENT_REFUSED, TOKEN_REJECTED
-from channels.shared.health import ConnectionHealth
+from channels.discord.api import INTENT_REFUSED, TOKEN_REJECTED
+from channels.shared.event_connection import ConnectionHealth
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class GatewayClient(discord.Client):
         super().__init__(
             intents=INTENTS,
             connector=aiohttp.TCPConnector(limit=0, ssl=trust),
-            proxy=settings.proxy or None,
+            proxy=choose_proxy(settings.base_url, settings.proxy),
             enable_debug_events=True,  # dispatches raw frames
             max_messages=None,
             chunk_guilds_at_startup=False,

@@ -36,6 +36,8 @@ class ChannelInfo:
     guild_id: str
     parent_id: str = ""
     last_message_id: str = "0"
+    name: str = ""  # of a thread; "": it was not told
+    owner_id: str = ""  # likewise: who opened it
 
 
 @dataclass(slots=True)
@@ -76,27 +78,37 @@ class GuildCache:
             case "GUILD_ROLE_CREATE" | "GUILD_ROLE_UPDATE":
                 self._store_bot_role(data["guild_id"], data["role"], bot_id)
 
-    async def resolve_thread(self, channel_id: str, guild_id: str | None) -> Thread:
-        """Return the address of a channel or thread. One that cannot be fetched counts as a channel."""
+    def find_thread(self, channel_id: str, guild_id: str | None) -> Thread | None:
+        """Return the address of a channel or thread, or None for an unknown one."""
         if not guild_id:
             return Thread(NAME, DIRECT_WORKSPACE, channel_id)
         info = self.channels.get(channel_id)
-        if info is None:
-            try:
-                info = self._store_channel(await self._api("GET", f"/channels/{channel_id}"), guild_id)
-            except ChannelError as error:
-                log.warning("discord.unknown_channel channel=%s reason=%s", channel_id, error)
-                info = ChannelInfo(guild_id)
-        return Thread(NAME, guild_id, info.parent_id or channel_id, channel_id if info.parent_id else "")
+        return _address(channel_id, info) if info else None
 
-    def add_thread(self, thread: Thread) -> None:
-        """Store a thread that exists, unless its event has come already."""
+    async def resolve_thread(self, channel_id: str, guild_id: str | None) -> Thread:
+        """Return the address of a channel or thread, also of an unknown one. If it cannot be fetched, it counts as a
+        channel."""
+        if known := self.find_thread(channel_id, guild_id):
+            return known
+        guild_id = guild_id or ""
+        try:
+            info = self._store_channel(await self._api("GET", f"/channels/{channel_id}"), guild_id)
+        except ChannelError as error:
+            log.warning("discord.unknown_channel channel=%s reason=%s", channel_id, error)
+            info = ChannelInfo(guild_id)
+        return _address(channel_id, info)
+
+    def add_thread(self, thread: Thread, made: dict[str, Any]) -> None:
+        """Store a thread that exists, unless its event has come already. `made` is what the call that made it said."""
         if thread.topic not in self.channels:
-            self._set_channel(thread.topic, ChannelInfo(thread.workspace, thread.chat))
+            named = str(made.get("name") or ""), str(made.get("owner_id") or "")
+            self._set_channel(thread.topic, ChannelInfo(thread.workspace, thread.chat, "0", *named))
 
     def _store_channel(self, channel: dict[str, Any], guild_id: str) -> ChannelInfo:
         parent_id = (channel.get("parent_id") or "") if channel["type"] in THREAD_TYPES else ""
         info = ChannelInfo(guild_id, parent_id, channel.get("last_message_id") or "0")
+        if parent_id:
+            info.name, info.owner_id = str(channel.get("name") or ""), str(channel.get("owner_id") or "")
         if parent_id or channel["type"] in TEXT_TYPES:
             self._set_channel(channel["id"], info)
         return info
@@ -108,3 +120,7 @@ class GuildCache:
     def _store_bot_role(self, guild_id: str, role: dict[str, Any], bot_id: str) -> None:
         if (role.get("tags") or {}).get("bot_id") == bot_id:
             self.guilds.setdefault(guild_id, Guild()).bot_role = role["id"]
+
+
+def _address(channel_id: str, info: ChannelInfo) -> Thread:
+    return Thread(NAME, info.guild_id, info.parent_id or channel_id, channel_id if info.parent_id else "")

@@ -18,11 +18,12 @@ from channels.base import CatchUpSource, Gap, NotStored, Receive
 from channels.discord import events
 from channels.discord.api import NO_MENTIONS, NONCE_MARK, DiscordApi
 from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, GuildCache
-from channels.discord.history import missed_messages
+from channels.discord.history import GAPS, RecentTalk, missed_messages
 from channels.discord.interactions import Interactions
 from channels.discord.threads import DiscordThreads
 from channels.shared.background import BackgroundTasks
-from channels.shared.inbound import Event, InboundPipeline
+from channels.shared.caches import FairQueue
+from channels.shared.inbound import MAX_BATCH, MAX_OF_ONE, Event, InboundPipeline, author_of
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Inbound:
         self,
         api: DiscordApi,
         cache: GuildCache,
+        talk: RecentTalk,
         threads: DiscordThreads,
         interactions: Interactions,
         background: BackgroundTasks,
@@ -47,11 +49,14 @@ class Inbound:
     ) -> None:
         self._api = api
         self._cache = cache
+        self._talk = talk
         self._threads = threads
         self._interactions = interactions
         self._me = events.DiscordAccount("", opens_threads=opens_threads)
         self._frames: asyncio.Queue[Frame] = asyncio.Queue()
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: FairQueue[Event] = FairQueue()
+        self._arrived = asyncio.Event()
+        self._unresolved: dict[str, list[Frame]] = {}  # unknown channel → its frames, which wait for its address
         self._unavailable: set[str] = set()  # servers whose history is read when they come back
         self._held: dict[str, list[Event]] = {}  # workspace → live events that wait until its history is read
         self._read_again: set[str] = set()  # workspaces that were lost again meanwhile
@@ -79,34 +84,60 @@ class Inbound:
         async with asyncio.TaskGroup() as self._tasks:
             self._tasks.create_task(self._store_in_order(), name="discord store")
             while True:
-                for event in await self._read_frame(await self._frames.get()):
-                    self._events.put_nowait(event)
+                self._take_frame(await self._frames.get())
 
     async def _store_in_order(self) -> None:
         """Store parsed events; while the store fails, parsing goes on, so that interactions still get a response."""
-        while True:
-            batch = [await self._events.get()]
-            while not self._events.empty():
-                batch.append(self._events.get_nowait())
-            await self._store_batch(batch)
+        while await self._arrived.wait():
+            self._arrived.clear()
+            while batch := self._events.take(MAX_BATCH, MAX_OF_ONE):
+                await self._store_batch(batch)
 
     # ------------------------------------------------------------ reading
 
-    async def _read_frame(self, frame: Frame) -> list[Event]:
+    def _take_frame(self, frame: Frame) -> None:
+        """Read a frame. Those of an unknown channel wait for its address, and nothing else waits for that."""
         kind, data = str(frame["t"]), frame["d"]
+        thread: Thread | None = None
+        if kind in CHAT_EVENTS and (channel_id := str(data.get("channel_id") or "")):
+            if channel_id in self._unresolved:
+                self._unresolved[channel_id].append(frame)
+                return
+            guild_id = str(data.get("guild_id") or "")
+            if (thread := self._cache.find_thread(channel_id, guild_id)) is None:
+                self._unresolved[channel_id] = [frame]
+                self._tasks.create_task(self._resolve(channel_id, guild_id), name=f"discord channel {channel_id}")
+                return
+        self._put(self._read_frame(kind, data, thread))
+
+    async def _resolve(self, channel_id: str, guild_id: str) -> None:
+        """Ask for the address of a channel, and read the frames that wait for it."""
+        thread = await self._cache.resolve_thread(channel_id, guild_id)
+        for frame in self._unresolved.pop(channel_id):
+            self._put(self._read_frame(str(frame["t"]), frame["d"], thread))
+
+    def _put(self, found: Sequence[Event]) -> None:
+        for event in found:
+            self._events.put(author_of(event), event)
+            self._arrived.set()
+
+    def _read_frame(self, kind: str, data: Frame, thread: Thread | None) -> list[Event]:
+        """Read a frame. `thread` is the address of its channel, if it has one."""
         try:
-            return await self._parse_frame(kind, data)
+            return self._parse_frame(kind, data, thread)
         except Exception as error:  # the boundary of one event: a shape that we do not know must not stop the others
             if kind in REQUEST_EVENTS:
                 return [events.make_unreadable(kind, data, error)]
             log.warning("discord.unreadable event=%s", kind, exc_info=error)
             return []
 
-    async def _parse_frame(self, kind: str, data: Frame) -> list[Event]:
+    def _parse_frame(self, kind: str, data: Frame, thread: Thread | None) -> list[Event]:
         if kind == "READY":
             self._start_session(data)
             return []
         self._cache.apply_event(kind, data, self._me.id)
+        if kind in GAPS:
+            self._talk.forget(str(data.get("guild_id") or data["id"]))
         if kind == "GUILD_DELETE" and data.get("unavailable"):
             self._unavailable.add(data["id"])  # its events are lost until it is back
         if kind == "GUILD_CREATE" and data["id"] in self._unavailable:
@@ -114,23 +145,32 @@ class Inbound:
             self._catch_up(data["id"])
         if kind not in CHAT_EVENTS:
             return []
-        thread = await self._cache.resolve_thread(data["channel_id"], data.get("guild_id"))
+        if thread is None:
+            raise LookupError("it names no channel")
         parsed: list[Event] = []
         match kind:
             case "MESSAGE_CREATE":
                 self._note_own_message(data)
-                parsed += self._parse_messages([data], thread)
-            case "MESSAGE_UPDATE" if edit := events.parse_edit(data, thread, self._account_in(thread)):
-                parsed.append(edit)
+                message = events.read_message(data, thread, self._account_in(thread))
+                if thread.workspace != DIRECT_WORKSPACE:
+                    self._talk.note(thread.workspace, data["channel_id"], data["id"], events.make_quote(message))
+                parsed += [message] if message and _concerns_bot(message) else []
+            case "MESSAGE_UPDATE":
+                if {"author", "content"} <= data.keys():
+                    said = events.read_message(data, thread, self._account_in(thread))
+                    self._talk.change(data["channel_id"], data["id"], events.make_quote(said))
+                edit = events.parse_edit(data, thread, self._account_in(thread))
+                parsed += [edit] if edit else []
             case "MESSAGE_REACTION_ADD" | "MESSAGE_REACTION_REMOVE":
                 reaction = events.parse_reaction(data, thread, self._me, time.time(), events.REACTIONS[kind])
                 parsed += [reaction] if reaction else []
             case "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK":
+                self._talk.remove(data["channel_id"], data.get("ids") or [data["id"]])
                 parsed += events.parse_delete(data, thread, time.time())
             case "INTERACTION_CREATE":
                 message = events.parse_interaction(data, thread, self._me)
                 answering = (
-                    self._interactions.store_and_answer(data, message, self._pipeline.receive)
+                    self._interactions.store_and_answer(data, message, self._pipeline)
                     if message
                     else self._interactions.acknowledge_foreign(data)
                 )
@@ -150,7 +190,8 @@ class Inbound:
     def _start_session(self, data: Frame) -> None:
         """Start a new session: events before it are only in the history."""
         self._me = replace(self._me, id=data["user"]["id"])
-        self._threads.bot_id = self._me.id
+        self._threads.bot_id = self._talk.bot_id = self._me.id
+        self._talk.forget()
         self._unavailable = {guild["id"] for guild in data["guilds"]}
         self._catch_up(DIRECT_WORKSPACE)
         log.info("discord.connected bot=%s servers=%d", data["user"]["username"], len(self._unavailable))
@@ -160,14 +201,8 @@ class Inbound:
         return replace(self._me, bot_role=guild.bot_role) if guild and guild.bot_role else self._me
 
     def _parse_messages(self, found: Sequence[Frame], thread: Thread) -> list[Event]:
-        parsed: list[Event] = []
-        for data in found:
-            message = events.read_message(data, thread, self._account_in(thread))
-            if isinstance(message, Unreadable) or (
-                message and (message.addressed or message.follow_up or message.kind is Kind.COMMAND)
-            ):
-                parsed.append(message)
-        return parsed
+        read = (events.read_message(data, thread, self._account_in(thread)) for data in found)
+        return [message for message in read if message and _concerns_bot(message)]
 
     # ------------------------------------------------------------ storing
 
@@ -221,3 +256,7 @@ class Inbound:
         guild_id = "" if workspace == DIRECT_WORKSPACE else workspace
         async for channel_id, found in missed_messages(self._api, self._cache, self._past, workspace, gap):
             yield self._parse_messages(found, await self._cache.resolve_thread(channel_id, guild_id))
+
+
+def _concerns_bot(message: Event) -> bool:
+    return isinstance(message, Unreadable) or message.addressed or message.follow_up or message.kind is Kind.COMMAND

@@ -11,11 +11,12 @@ from typing import Any
 from agent.blocks import APPROVAL_OPTIONS
 from agent.messages import Kind, Message, ReplyHandle
 from catalogue import N_
-from channels.base import ChannelError, NotStored, Receipt, Receive
+from channels.base import ChannelError, NotStored, Receipt
 from channels.discord.api import DiscordApi, InteractionAnswered
 from channels.discord.body import with_rows
-from channels.shared.buttons import is_stop, press_refusal
 from channels.shared.caches import ExpiringDict
+from channels.shared.inbound import InboundPipeline
+from channels.shared.reply_layout import is_stop, press_refusal
 from channels.shared.texts import choice_line, shorten, text_for
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class Interactions:
         self._tokens.set(interaction, token, TOKEN_LIFETIME_SECONDS)
         return token
 
-    async def store_and_answer(self, event: dict[str, Any], message: Message, receive: Receive) -> None:
+    async def store_and_answer(self, event: dict[str, Any], message: Message, pipeline: InboundPipeline) -> None:
         """Store and answer one interaction; `message` is what it was parsed to."""
         if self._api.token_shared:
             return
@@ -76,18 +77,20 @@ class Interactions:
             message = replace(
                 message, reply_handle=ReplyHandle(_response_token(event), time.time() + TOKEN_LIFETIME_SECONDS)
             )
-        storing = asyncio.ensure_future(receive([message]))
+        storing = asyncio.ensure_future(pipeline.offer(message))
         try:
             await asyncio.wait({storing}, timeout=DEFER_AFTER_SECONDS)
             if not storing.done():
                 deferred = await self._respond(event, defer)
-            [receipt] = await storing
+            receipt = await storing
         except NotStored as error:
             log.error("discord.not_stored events=1 reason=%s", error)  # noqa: TRY400 — the reason is enough
             await self._respond_privately(event, text_for(message, NOT_STORED), deferred)
             return
         finally:
             storing.cancel()
+        if not is_command and not pipeline.is_answered(message, receipt):
+            return
         if not is_command and (refusal := press_refusal(message, receipt)):
             await self._respond_privately(event, refusal, deferred)
         elif receipt is Receipt.IGNORED:

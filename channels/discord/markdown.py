@@ -7,8 +7,7 @@ import re
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from channels.shared.markdown_images import images_as_links
-from channels.shared.text_table import align_table
+from channels.shared.markdown import align_table, images_as_links
 
 _TABLES = MarkdownIt("commonmark").enable("table")
 _BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # finds blocks; far cheaper

@@ -34,10 +34,10 @@ from channels.discord.guild_cache import DIRECT_WORKSPACE
 from channels.discord.interactions import Interactions
 from channels.discord.markdown import to_discord_markdown
 from channels.discord.threads import DiscordThreads
-from channels.shared import progress, texts
-from channels.shared.buttons import final_button, live_button
-from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
+from channels.shared import reply_layout, texts
+from channels.shared.markdown import cut_units, split_markdown, utf16_length
 from channels.shared.rate_limit import ReplyRateLimit
+from channels.shared.reply_layout import final_button, live_button
 from channels.shared.reply_writer import MessageRenderer, ReplyWriter
 
 log = logging.getLogger(__name__)
@@ -78,22 +78,22 @@ class DiscordRenderer(MessageRenderer[DiscordMessage]):
 
     def render(self, view: View) -> list[DiscordMessage]:
         """Render the running turn: the text; below it plan, latest steps and notice."""
-        lines = progress.live_lines(view, MAX_SHOWN_STEPS)
-        lines += filter(None, [progress.notice_line(view)])
+        lines = reply_layout.live_lines(view, MAX_SHOWN_STEPS)
+        lines += filter(None, [reply_layout.notice_line(view)])
         parts = self._bounded(_split_text(view.text), REST_FOLLOWS)
         if lines:
             parts = parts or [DiscordMessage("")]
             room = MAX_WIDE_UNITS - utf16_length(parts[-1].text) if parts[-1].is_wide else MAX_PROGRESS_CHARS
             if room < LEAST_PROGRESS_CHARS:
                 parts, room = [*parts, DiscordMessage("")], MAX_PROGRESS_CHARS
-            shown = progress.join_latest(lines, min(room, MAX_PROGRESS_CHARS), utf16_length)
+            shown = reply_layout.join_latest(lines, min(room, MAX_PROGRESS_CHARS), utf16_length)
             parts[-1] = replace(parts[-1], progress=shown, command=live_button(view, self._posts.key))
         return parts
 
     def render_final(self, final: Final) -> list[DiscordMessage]:
         """Render the answer; the options of an open question are under its last message."""
         parts: list[DiscordMessage] = []
-        summary = progress.summary_line(final)
+        summary = reply_layout.summary_line(final)
         for text, ask in final.messages():
             hint = question_hint(ask) if ask else ""
             messages = _split_text(f"{text}\n\n{hint}" if hint else text, MAX_SUMMARY_CHARS if summary else 0)
@@ -251,8 +251,8 @@ def _fold(final: Final, summary: str, part: DiscordMessage) -> str:
     """Return the summary as small grey text, and below it the steps in one line: Discord cannot fold."""
     room = WIDE_UNITS if part.is_wide else CHUNK_UNITS
     room = min(room - utf16_length(f"{part.text}{summary}") - 2 * len("\n-# "), MAX_STEPS_CHARS)
-    lines = [_FORMATTING.sub(r"\\\g<0>", line) for line in progress.folded_lines(final, details=False)]
-    steps = progress.join_latest([f"{line} · " for line in lines], room, utf16_length)
+    lines = [_FORMATTING.sub(r"\\\g<0>", line) for line in reply_layout.folded_lines(final, details=False)]
+    steps = reply_layout.join_latest([f"{line} · " for line in lines], room, utf16_length)
     return f"-# {summary}" + (f"\n-# {steps.replace(chr(10), '').removesuffix(' · ')}" if steps else "")
 
 

@@ -12,10 +12,9 @@ from typing import Any
 from agent.messages import Thread
 from catalogue import N_, _
 from channels.base import ChatGone, Refused, TryLater
-from channels.discord.api import NO_MENTIONS, DiscordApi, Forbidden, ThreadArchived, ThreadExists
+from channels.discord.api import NO_MENTIONS, TOKEN_SHARED, DiscordApi, Forbidden, ThreadArchived, ThreadExists
 from channels.discord.events import DiscordAccount, parse_message
 from channels.discord.guild_cache import GuildCache
-from channels.discord.texts import TOKEN_SHARED
 from channels.shared.caches import LatestDict, TypingActions
 from channels.shared.rate_limit import Priority, RateLimiter
 from channels.shared.reply_writer import MessageMissing
@@ -135,11 +134,12 @@ class DiscordThreads:
         path = f"/channels/{thread.chat}/messages/{thread.topic}"
         is_first_attempt = thread.topic in self._titles and thread.topic not in self._attempted
         self._attempted.append(thread.topic)
+        made: dict[str, Any] = {}
         try:
             text = await self._opening_text(thread)
-            await self._rate_limiter.acquire(f"thread {thread.topic}", Priority.FIRST)
+            await self._rate_limiter.acquire(f"thread {thread.topic}", Priority.FINAL)  # the end needs it, too
             body = {"name": thread_title(text), "auto_archive_duration": AUTO_ARCHIVE_MINUTES}
-            await self._api("POST", f"{path}/threads", body)
+            made = await self._api("POST", f"{path}/threads", body)
         except ThreadExists:
             if is_first_attempt and await self._thread_owner(thread.topic) == self.bot_id:
                 self._contested.add(thread.topic)  # by a script, perhaps
@@ -157,7 +157,7 @@ class DiscordThreads:
             if isinstance(error, Forbidden):
                 self._explained.setdefault(thread.chat, False)
             return
-        self._cache.add_thread(thread)
+        self._cache.add_thread(thread, made)
 
     async def set_title(self, thread: Thread, title: str) -> None:
         """Rename a thread that the bot opened and nobody has renamed. Discord allows two new names in 10 minutes."""
@@ -165,8 +165,12 @@ class DiscordThreads:
             return
         if not self.bot_id:
             raise TryLater("the bot does not know its account yet")
-        found = await self._api("GET", f"/channels/{thread.topic}")
-        if found.get("owner_id") == self.bot_id and found["name"] == thread_title(await self._opening_text(thread)):
+        known = self._cache.channels[thread.topic]  # its events tell who has renamed it
+        owner, name = known.owner_id, known.name
+        if not (owner and name):
+            found = await self._api("GET", f"/channels/{thread.topic}")
+            owner, name = str(found.get("owner_id")), found["name"]
+        if owner == self.bot_id and name == thread_title(await self._opening_text(thread)):
             await self._api("PATCH", f"/channels/{thread.topic}", {"name": thread_title(title)})
 
     async def _opening_text(self, thread: Thread) -> str:

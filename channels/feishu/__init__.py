@@ -60,4 +60,4 @@ MORE_HOSTS: Mapping[str, Sequence[str]] = {
     "larksuite.com": ("*.larksuite.com",),
 }  # the host of events that /callback/ws/endpoint names
 connect = partial(open_channel, "channels.feishu.channel:FeishuChannel")
-probe = partial(run_probe, "channels.feishu.account_probe:probe_account")
+probe = partial(run_probe, "channels.feishu.setup:probe_account")

@@ -1,12 +1,26 @@
 """REST calls of the open platform, with the app's tenant token kept fresh.
 
 The SDK's own calls open a client each and fetch the token with blocking requests (docs/decisions/0015-feishu-sdk.md).
+
+Feishu's numbers: calls of each API of an app, 50 a second and 1,000 a minute.
+
+open.feishu.cn/document/ukTMukTMukTM/uUzN04SN3QjL1cDN. Each page of an API names its tier; this is that of all the ones
+that Fawn calls.
+
+Notice that another program uses the same app: the history has messages of the app that this process did not post.
+
+Feishu gives each event to one of an app's connections at random, and tells none of the others
+(open.feishu.cn/document/server-docs/event-subscription-guide/event-subscription-configure-/request-url-configuration-case).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+import logging
+import re
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,10 +29,76 @@ import orjson
 
 from channels.base import ChatGone, OutcomeUnknown, TokenRejected, TryLater
 from channels.feishu import FeishuSettings
-from channels.feishu.limits import FeishuLimits, name_api
-from channels.feishu.own_posts import OwnPosts
 from channels.shared.access_token import TokenApi
+from channels.shared.caches import LatestDict
 from channels.shared.http_client import CodedRefusal, RateLimited
+from channels.shared.rate_limit import SAFETY_FACTOR, CallRate
+
+CALLS_A_SECOND, CALLS_A_MINUTE = 50, 1000
+WINDOW_SECONDS, MINUTE_SECONDS = 1.06, 61.0  # calls may arrive closer together than they were sent
+_ID = re.compile(r"(?<=/)(?:o[muc]_[^/]+|\d[^/]*|(?<=elements/)[^/]+|(?<=reactions/)[^/]+)")
+
+
+def name_api(method: str, path: str) -> str:
+    """Return the API of a call: its path without ids."""
+    return f"{method} {_ID.sub('*', path)}"
+
+
+class FeishuLimits:
+    """What counts the calls of an API."""
+
+    def limits_of(self, method: str, group: bool) -> Sequence[CallRate]:
+        second, minute = float(CALLS_A_SECOND), CALLS_A_MINUTE * SAFETY_FACTOR
+        return (  # the longer second is its margin
+            CallRate(second, WINDOW_SECONDS, second, f"{method} a second", sliding=True),
+            CallRate(minute, MINUTE_SECONDS, minute, f"{method} a minute", sliding=True),
+        )
+
+
+log = logging.getLogger(__name__)
+
+MAX_POSTS = 10_000
+SHARED_SECONDS = 3600.0  # for which one such message counts
+
+
+class OwnPosts:
+    """The messages that this process posted. `margin` seconds after its start, all of the app's are its own."""
+
+    def __init__(self, margin: float) -> None:
+        self._margin = margin
+        self._began = self._unsure = time.time()  # …and when a post had no known outcome
+        self._ids: LatestDict[str, bool] = LatestDict(MAX_POSTS)
+        self._under_way = 0  # posts whose id is not known yet
+        self._seen = -SHARED_SECONDS  # time.monotonic() when another one's was seen
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another program posted lately."""
+        return time.monotonic() - self._seen < SHARED_SECONDS
+
+    @contextmanager
+    def posting(self) -> Iterator[None]:
+        """Post inside: until its id is noted, the history may show a message of this process."""
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+
+    def note_post(self, id: str) -> None:
+        self._ids[id] = True
+
+    def note_unknown(self) -> None:
+        """Note that a post may have become visible under an id that nobody knows."""
+        self._unsure = time.time()
+
+    def check(self, id: str, at: float) -> None:
+        """Look at a message of the app in the history, posted at a unix time."""
+        if not self._under_way and id not in self._ids and at > max(self._began, self._unsure) + self._margin:
+            if not self.is_shared:
+                log.warning("feishu.shared message=%s", id)
+            self._seen = time.monotonic()
+
 
 TOKEN_MARGIN_SECONDS = 600.0  # a token is replaced so long before it expires: both are valid meanwhile
 
@@ -38,8 +118,10 @@ class ApiRefusal(CodedRefusal):
 class ScopeMissing(ApiRefusal):
     """The app lacks the permission for this call."""
 
+    may_pass = False
 
-class ChatGoneRefusal(ApiRefusal, ChatGone):
+
+class ChatGoneRefusal(ChatGone, ApiRefusal):
     """The chat is gone, or the bot may no longer write there."""
 
 

@@ -16,11 +16,20 @@ from markdown_it import MarkdownIt
 from agent.blocks import Ask, Final, View
 from agent.messages import Kind, Message
 from catalogue import N_, _
-from channels.shared import progress, texts
-from channels.shared.buttons import PRESSED, button_label, final_button, live_button
-from channels.shared.markdown_images import images_as_links
-from channels.shared.markdown_split import split_markdown
-from channels.shared.reply_layout import lay_out
+from channels.shared import texts
+from channels.shared.markdown import images_as_links, split_markdown
+from channels.shared.reply_layout import (
+    PRESSED,
+    button_label,
+    final_button,
+    folded_lines,
+    join_latest,
+    lay_out,
+    live_button,
+    live_lines,
+    notice_line,
+    summary_line,
+)
 
 MAX_CARD_BYTES = 22_000  # of text as JSON: a card takes 30 KB with its progress, buttons and frame
 MAX_PROGRESS_BYTES = 3_000  # of plan and steps
@@ -81,8 +90,8 @@ def card_bytes(text: str) -> int:
 
 def render_live(view: View, reply: str) -> list[FeishuMessage]:
     """Render the running turn: plan and steps in a panel, the text, the notice."""
-    shown = _panel_text(progress.live_lines(view, MAX_SHOWN_STEPS))
-    notice = without_mentions(progress.notice_line(view))
+    shown = _panel_text(live_lines(view, MAX_SHOWN_STEPS))
+    notice = without_mentions(notice_line(view))
     if not (shown or notice or view.text):
         return []
     parts = [FeishuMessage(chunk) for chunk in _split_for_cards(view.text)] or [FeishuMessage("")]
@@ -104,8 +113,8 @@ def render_final_cards(final: Final, reply: str, *, direct: bool) -> list[Feishu
             cards[-1] = replace(cards[-1], ask_id=ask.id, options=options, approval=ask.approval)
         parts += cards
     if parts:
-        folded = _panel_text(progress.folded_lines(final))
-        parts[0] = replace(parts[0], progress=folded, summary=progress.summary_line(final))
+        folded = _panel_text(folded_lines(final))
+        parts[0] = replace(parts[0], progress=folded, summary=summary_line(final))
         parts[-1] = replace(parts[-1], command=final_button(final, reply))
     if parts and final.mention:
         parts[0] = replace(parts[0], mention="" if direct else final.mention, quote=True)
@@ -117,7 +126,7 @@ def _fits(ask: Ask) -> bool:
 
 
 def _panel_text(lines: Iterable[str]) -> str:
-    return progress.join_latest(map(without_mentions, lines), MAX_PROGRESS_BYTES, card_bytes)
+    return join_latest(map(without_mentions, lines), MAX_PROGRESS_BYTES, card_bytes)
 
 
 def card_json(part: FeishuMessage, topic: str, card_id: str) -> Json:

@@ -43,15 +43,15 @@ from channels.feishu.card_renderer import (
     choice_element,
     without_mentions,
 )
-from channels.feishu.connection import FeishuConnection
-from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu
+from channels.feishu.connection import PROGRAM, FeishuConnection
+from channels.feishu.events import NAME, FeishuAccount, parse_event, parse_menu, tenant_of
 from channels.feishu.history import FeishuHistory
 from channels.feishu.reply import IDEMPOTENT_POSTS, FeishuRenderer, MessageSender
-from channels.shared.buttons import is_stop, press_refusal, press_toast
 from channels.shared.caches import LatestDict
 from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
+from channels.shared.reply_layout import is_stop, press_refusal, press_toast
 from channels.shared.reply_writer import ReplyWriter
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class FeishuChannel(PlatformChannel):
         text_limit=MAX_CARD_BYTES, upload=feishu_files.MAX_UPLOAD_BYTES, download=feishu_files.MAX_DOWNLOAD_BYTES
     )
 
-    def __init__(self, settings: FeishuSettings) -> None:
+    def __init__(self, settings: FeishuSettings, program: Sequence[str] = PROGRAM) -> None:
         self._app_id = settings.app_id
         self._language = "zh" if settings.base_url == DOMAINS["feishu"] else ""  # Lark is for everywhere else
         self._api = FeishuApi(settings)
@@ -86,7 +86,7 @@ class FeishuChannel(PlatformChannel):
         self._cards = CardApi(self._api)
         self._history = FeishuHistory(self._api)
         self._rate_limiter = RateLimiter(RateLimits(settings.per_reply, CALL_BURST, overall=settings.overall))
-        self._connection = FeishuConnection(settings, self._note_connection)
+        self._connection = FeishuConnection(settings, self._note_connection, program)
         self._history_due = asyncio.Event()
         self._missed_since = math.inf  # unix time from which the history has to be read in any case
         self._me: FeishuAccount | None = None
@@ -125,7 +125,7 @@ class FeishuChannel(PlatformChannel):
                 health.failures = 0
                 return FeishuAccount(self._app_id, str(bot["open_id"]), self._language)
             except ChannelError as error:
-                detail = self._api.credentials_error or f"{error}."
+                detail = self._api.token_state.fault or f"{error}."
                 await asyncio.sleep(health.note_failure(detail, MAX_BACKOFF_SECONDS))
 
     def _note_connection(self, away: float) -> None:
@@ -154,6 +154,7 @@ class FeishuChannel(PlatformChannel):
 
     async def _store_event(self, raw: bytes, me: FeishuAccount) -> object:
         """Store one event. Returns the answer to a click. Raises NotStored."""
+        self._history.tenant = self._history.tenant or tenant_of(raw)
         event = parse_event(raw, me) or await self._parse_menu(raw, me)
         if event is None:
             return None
@@ -189,7 +190,7 @@ class FeishuChannel(PlatformChannel):
                 menu = replace(menu, thread=replace(menu.thread, chat=await self._open_direct_chat(person, menu)))
             return menu
         except (ChannelError, LookupError, TypeError) as error:
-            log.warning("feishu.menu reason=%s: %s", type(error).__name__, error)
+            log.warning("feishu.menu reason=%s", f"{type(error).__name__}: {error}")
             return None
 
     async def _open_direct_chat(self, person: str, menu: Message) -> str:
@@ -239,9 +240,9 @@ class FeishuChannel(PlatformChannel):
         if done:
             await self._react(message_id, DONE_EMOJI)
 
-    def readiness(self) -> Readiness:
+    def _connection_readiness(self) -> Readiness:
         shared = APP_SHARED if self._api.own_posts.is_shared else ""
-        return self._connection.readiness().with_fault(self._api.credentials_error or shared)
+        return self._connection.readiness().with_fault(shared)
 
     # ------------------------------------------------------------ replies
 

@@ -9,19 +9,20 @@ import math
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from agent.settings.network import choose_proxy, trusted_file
 from channels.base import Health, NotStored, Readiness
 from channels.feishu import FeishuSettings
 from channels.shared.event_connection import MAX_BACKOFF_SECONDS, EventConnection
 
 log = logging.getLogger(__name__)
 
-PROGRAM = Path(__file__).with_name("sdk_process.py")
+PROGRAM = (sys.executable, "-I", str(Path(__file__).with_name("sdk_process.py")))
 MAX_LINE_BYTES = 16 << 20  # of one event
 LOADING_TIMEOUT_SECONDS = 120.0  # until the process has imported the SDK
 SILENCE_TIMEOUT_SECONDS = 45.0  # a process that sends nothing is replaced: connecting may take 30
@@ -39,10 +40,13 @@ HandleEvent = Callable[[bytes], Awaitable[object]]
 
 
 class FeishuConnection(EventConnection[HandleEvent]):
-    """One long connection. Each process makes one connection; a lost one is replaced by the next process."""
+    """One long connection. Each process of the `program` makes one; a lost one is replaced by the next process."""
 
-    def __init__(self, settings: FeishuSettings, on_connected: Callable[[float], None]) -> None:
+    def __init__(
+        self, settings: FeishuSettings, on_connected: Callable[[float], None], program: Sequence[str] = PROGRAM
+    ) -> None:
         super().__init__("feishu", "Feishu", log)
+        self._program = program
         self._settings = settings
         self._on_connected = on_connected  # takes the seconds without a connection
         self._connected_at = -math.inf  # time.monotonic() when it was last connected
@@ -60,7 +64,7 @@ class FeishuConnection(EventConnection[HandleEvent]):
         """Run one process until it ends."""
         self._failure = ""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", str(PROGRAM), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=MAX_LINE_BYTES
+            *self._program, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=MAX_LINE_BYTES
         )
         assert process.stdin  # noqa: S101 — a PIPE was requested
         assert process.stdout  # noqa: S101 — likewise
@@ -90,8 +94,8 @@ class FeishuConnection(EventConnection[HandleEvent]):
             "app_id": settings.app_id,
             "app_secret": settings.app_secret.reveal(),
             "domain": settings.base_url,
-            "proxy": settings.proxy,
-            "ca_file": settings.ca_file,
+            "proxy": choose_proxy(settings.base_url, settings.proxy) or "",
+            "ca_file": trusted_file(settings.ca_file),
         }
 
     async def _read_events(self, lines: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:

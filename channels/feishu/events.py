@@ -14,9 +14,8 @@ import orjson
 from agent.messages import ANYWHERE, Author, Kind, Message, Quote, Thread, Unreadable
 from channels.base import parse_command_text
 from channels.feishu.message_content import FORWARDED_TEXT, MessageContent, parse_content
-from channels.shared.buttons import as_command
-from channels.shared.unread import make_unread, with_author
-from channels.shared.visible_text import dict_of, dicts_in
+from channels.shared.reply_layout import as_command
+from channels.shared.visible_text import dict_of, dicts_in, make_unread, text_of, with_author
 
 NAME = "feishu"
 STOP_EMOJI = frozenset({"CrossMark", "No", "Cross"})  # reactions that stop the work
@@ -32,6 +31,14 @@ class FeishuAccount:
     app_id: str
     open_id: str
     language: str = ""
+
+
+def tenant_of(raw: bytes) -> str:
+    """Return the tenant in which the app got an event; "" if it does not say it."""
+    try:
+        return text_of(dict_of(dict_of(orjson.loads(raw)).get("header")).get("tenant_key"))
+    except orjson.JSONDecodeError:
+        return ""
 
 
 def parse_event(raw: bytes, me: FeishuAccount) -> Message | Unreadable | None:

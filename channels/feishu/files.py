@@ -12,7 +12,7 @@ from agent.messages import Attachment
 from channels.base import OutgoingFile, Refused
 from channels.feishu.api import ApiRefusal, FeishuApi, check_answer
 from channels.feishu.card_renderer import without_mentions
-from channels.shared.file_limits import multipart_file_name, too_large
+from channels.shared.files import multipart_file_name, too_large
 from channels.shared.http_client import opened_file
 
 MAX_UPLOAD_BYTES = 30 << 20  # open.feishu.cn/document/server-docs/im-v1/file/create

@@ -11,12 +11,11 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote as quote_path
 
-from agent.messages import Kind, Message, Quote
+from agent.messages import Kind, Message, Quote, omitted
 from channels.base import CatchUpSource, ChannelError, LastEvent, Refused
 from channels.feishu.api import ApiRefusal, FeishuApi, ScopeMissing
-from channels.feishu.events import FeishuAccount, parse_message
-from channels.feishu.message_content import FORWARDED_TEXT, MessageContent, parse_content
-from channels.feishu.visible_text import CONTACT
+from channels.feishu.events import FeishuAccount, author_of, parse_message
+from channels.feishu.message_content import CONTACT, FORWARDED_TEXT, MessageContent, parse_content
 from channels.shared.caches import LatestDict
 
 log = logging.getLogger(__name__)
@@ -29,6 +28,7 @@ MAX_QUOTE_CHARS = 4_000
 MAX_NAMES = 10_000
 NAME_SECONDS = 1.0  # for a name, before its event is stored: Feishu waits three for the answer to a click
 NAME_PAUSE_SECONDS = 60.0  # without looks, after one that failed
+TYPED = frozenset({"text", "post"})  # kinds of messages whose text their author typed
 GONE_STATES = ("is_frozen", "is_resigned", "is_exited")  # `is_unjoin` has not joined yet
 EDIT_SECONDS = 10.0  # a message that waited longer for its turn may have been edited
 
@@ -40,6 +40,7 @@ class FeishuHistory:
 
     def __init__(self, api: FeishuApi) -> None:
         self._api = api
+        self.tenant = ""  # of the app, once an event has named it
         self._names: LatestDict[str, str] = LatestDict(MAX_NAMES)
         self._names_from = 0.0  # when names are asked for again before an event is stored
         self._chat_modes: dict[str, str] = {}  # chat → "p2p", "group" or "topic"
@@ -71,14 +72,27 @@ class FeishuHistory:
                     quotes.append(await self._make_quote(item, me, "reply"))
                     files += parse_content(_as_event(item), me.open_id).attachments
         if joins and own.get("thread_id"):
-            quotes += await self._earlier_messages(_in_thread(str(own["thread_id"])), message, earlier, since, me)
+            quotes += await self._thread_above(str(own["thread_id"]), message, earlier, since, me)
         elif earlier and not joins and not message.private and message.kind is Kind.CHAT:
             quotes += await self._talk_above(message, earlier, since, me)
         return replace(
             message,
-            quotes=tuple(each for each in quotes if each.text or each.kind == "unread"),
+            quotes=tuple(each for each in quotes if each.text or each.kind in ("unread", "omitted")),
             attachments=tuple(files),
         )
+
+    async def _thread_above(
+        self, thread: str, message: Message, limit: int, since: float, me: FeishuAccount
+    ) -> list[Quote]:
+        """Return the root of a topic and its last messages above this one, and whether some are left out."""
+        if limit < 1:
+            return []
+        latest = await self._earlier_messages(_in_thread(thread), message, limit + 1, since, me)
+        gap = [omitted(None)] if len(latest) > limit else []
+        latest, topic = latest[-limit:], message.thread.topic
+        found = (await self._get_message(topic))[:1] if gap and not since else []
+        root = [await self._make_quote(each, me, "earlier") for each in found if _author_of(each) != me.app_id]
+        return [*root, *gap, *latest]
 
     async def _talk_above(self, message: Message, limit: int, since: float, me: FeishuAccount) -> list[Quote]:
         """Return the last messages of the group above one that begins a topic. In a group of topics there are none."""
@@ -117,7 +131,10 @@ class FeishuHistory:
         text = content.text or ", ".join(file.name for file in content.attachments)
         sender = item.get("sender") or {}
         name = await self._person_name(sender) or "somebody"
-        return Quote(name, text[:MAX_QUOTE_CHARS], kind, str(sender.get("id") or ""), str(item.get("message_id") or ""))
+        author = author_of(sender, self.tenant)
+        is_ours = bool(self.tenant) and sender.get("tenant_key") == self.tenant and not author.bot
+        is_member = is_ours and kind != "forward" and item.get("msg_type") in TYPED
+        return Quote(name, text[:MAX_QUOTE_CHARS], kind, author.id, str(item.get("message_id") or ""), is_member)
 
     async def _person_name(self, sender: Json) -> str:
         """Return the display name of a person, or the id where the app may not read the name."""

@@ -1,7 +1,7 @@
 """Matrix channel: rooms, direct chats and threads through an ordinary account, by the client-server API.
 
 The configuration imports only this file. `syncing` receives events, `events` reads them, `rooms` knows the rooms, and
-`reply` answers, all over `api` (docs/decisions/0147-matrix-over-its-client-api.md).
+`reply` answers, all over `api` (docs/decisions/archive-channels.md).
 """
 
 from __future__ import annotations
@@ -50,4 +50,4 @@ IDS = IdForms(  # of users and rooms (spec.matrix.org/latest/appendices/#identif
 )
 MORE_HOSTS: Mapping[str, Sequence[str]] = {}  # files come from the homeserver
 connect = partial(open_channel, "channels.matrix.channel:MatrixChannel")
-probe = partial(run_probe, "channels.matrix.account_probe:probe_matrix_account")
+probe = partial(run_probe, "channels.matrix.setup:probe_matrix_account")

@@ -17,9 +17,9 @@ import aiohttp
 import orjson
 
 from catalogue import _
-from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
+from channels.base import ChannelError, ChatGone, MayPass, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.matrix import MatrixSettings
-from channels.shared import file_limits
+from channels.shared import files
 from channels.shared.http_client import (
     CALL_TIMEOUT,
     LONG_POLL,
@@ -83,8 +83,9 @@ class MatrixApi(HttpClient):
             options["headers"] = {**self._head, "Content-Type": "application/json"}
         if seconds:
             options |= {"timeout": call_timeout(seconds), "trace_request_ctx": LONG_POLL}
-        async with self.request(method, self._url + path, repeatable=repeatable, **options) as answer:
-            return await _read_answer(answer)
+        with self.token_state.watch():
+            async with self.request(method, self._url + path, repeatable=repeatable, **options) as answer:
+                return await _read_answer(answer)
 
     async def ask(self, path: str) -> Json:
         """Return an answer, or nothing where the server refuses it."""
@@ -174,12 +175,12 @@ def error_of(status: int, body: Json, headers: Mapping[str, str]) -> ChannelErro
         return MatrixNotFound(reason)
     if any(phrase in words for phrase in _UNKNOWN_EVENT):
         return UnknownEvent(reason)
-    return Refused(reason)
+    return MayPass(reason)
 
 
 async def _check_file(answer: aiohttp.ClientResponse) -> None:
     if answer.status == 404:
-        raise file_limits.no_longer_available("Matrix")
+        raise files.no_longer_available("Matrix")
     if answer.status in (400, 403, 413):
         raise Refused(f"cannot be fetched: Matrix answered {answer.status}")
     if answer.status == 401:

@@ -57,7 +57,7 @@ class MatrixChannel(PlatformChannel):
     def __init__(self, settings: MatrixSettings) -> None:
         self._api = MatrixApi(settings)
         super().__init__(self._api)
-        self.limits = ChannelLimits(MAX_TEXT_BYTES, MAX_UPLOAD_BYTES, MAX_DOWNLOAD_BYTES)
+        self.limits = ChannelLimits(MAX_TEXT_BYTES, MAX_UPLOAD_BYTES, MAX_DOWNLOAD_BYTES, fetches_links=True)
         self._sender = EventSender(self._api, Rooms())
         spare = settings.burst / 2  # of the burst is left to the ends of replies
         account = CallRate(
@@ -93,7 +93,7 @@ class MatrixChannel(PlatformChannel):
         if isinstance(found, int) and found > 0:
             self.limits = replace(self.limits, upload=min(found, MAX_UPLOAD_BYTES * 10))
 
-    def readiness(self) -> Readiness:
+    def _connection_readiness(self) -> Readiness:
         return self._syncing.health.now
 
     async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:

@@ -19,10 +19,10 @@ from catalogue import N_
 from channels.base import parse_command_text
 from channels.matrix import NAME
 from channels.matrix.rooms import Known, Room, Rooms
+from channels.shared.inbound import adds_mention
 from channels.shared.robot_chats import attached_file
 from channels.shared.texts import feedback_of
-from channels.shared.unread import make_unread, with_author
-from channels.shared.visible_text import dict_of, text_of
+from channels.shared.visible_text import dict_of, make_unread, text_of, with_author
 
 MAX_TEXT_CHARS = 100_000
 STOP_EMOJI = "❌"
@@ -128,7 +128,7 @@ def _parse(event: Json, at: EventPlace) -> Message | None:
         at.rooms.redacted[gone] = True
         return _parse_redaction(event, gone, at)
     elif relation != "m.replace":
-        at.rooms.events[id] = Known(sender, topic)
+        at.rooms.events[id] = Known(sender, topic, sent=time_of(event))
     if sender == at.me.id or "state_key" in event or "redacted_because" in dict_of(event.get("unsigned")):
         return None
     if kind == "m.reaction":
@@ -187,10 +187,11 @@ def _parse_edit(event: Json, content: Json, target: str, at: EventPlace) -> Mess
     known, new = at.known(target), dict_of(content.get("m.new_content"))
     if known is None or known.sender != event["sender"] or not new:
         return None
-    text, _mentioned = _text_without_mention(new, at.me)
+    text, mentioned = _text_without_mention(new, at.me)
     message = _event_message(event, known.topic, at)
-    key = at.me.key(at.id, target)
-    return replace(message, kind=Kind.EDIT, key=f"{key}:edit:{message.id}", id=target, target=key, text=text)
+    key, addressed = at.me.key(at.id, target), mentioned and adds_mention(message, known.sent)
+    change = replace(message, kind=Kind.EDIT, key=f"{key}:edit:{message.id}", id=target, target=key, text=text)
+    return replace(change, addressed=at.room.is_direct or addressed)
 
 
 def _parse_redaction(event: Json, gone: str, at: EventPlace) -> Message | None:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from channels.base import Refused
-from channels.shared.file_limits import CHUNK
+from channels.shared.files import CHUNK
 from channels.shared.visible_text import dict_of, text_of
 
 Json = dict[str, Any]

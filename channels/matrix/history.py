@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 from urllib.parse import quote
 
-from agent.messages import Kind, Message, Quote
+from agent.messages import Kind, Message, Quote, omitted
 from channels.matrix.api import CLIENT, Json, MatrixApi, MatrixNotFound
-from channels.matrix.events import time_of
+from channels.matrix.events import server_of, time_of
 from channels.matrix.sender import EventSender
 from channels.shared.robot_chats import MAX_QUOTE_CHARS
 from channels.shared.visible_text import dict_of, dicts_in, text_of
@@ -18,10 +19,10 @@ MAX_READ = 100  # events, to find the last ones of others
 async def earlier_messages(
     api: MatrixApi, sender: EventSender, message: Message, limit: int, since: float
 ) -> list[Quote]:
-    """Return the last messages of others above it, oldest first. Raises ChannelError."""
+    """Return the last messages of others above it, oldest first, in a thread with its root. Raises ChannelError."""
     if message.private or limit < 1 or message.kind is not Kind.CHAT:
         return []
-    room, topic = message.thread.chat, message.thread.topic
+    room, topic, root = message.thread.chat, message.thread.topic, list[Json]()
     path = f"/rooms/{quote(room, safe='')}"
     try:
         if topic and topic != message.id:
@@ -29,20 +30,27 @@ async def earlier_messages(
             found = await api.call("GET", url, limit=str(MAX_READ), dir="b")
             events = [*dicts_in(found.get("chunk"))]
             at = next((at for at, each in enumerate(events) if each.get("event_id") == message.id), -1)
-            events = [*events[at + 1 :], await api.fetch_event(room, topic)]
+            events, root = events[at + 1 :], [await api.fetch_event(room, topic)]
         else:
             url = f"{CLIENT}{path}/context/{quote(message.id, safe='')}"
             found = await api.call("GET", url, limit=str(MAX_READ))
             events = [each for each in dicts_in(found.get("events_before")) if not _is_in_thread(each)]
     except MatrixNotFound:
         return []
-    quotes = [
+    above, quotes = [await _quotes_of_others(read, room, sender, since) for read in (root, events)]
+    is_counted = "next_batch" not in found
+    left_out = max(0, len(quotes) - limit) if is_counted else 1
+    gap = [omitted(left_out if is_counted else None)] if root and left_out else []
+    return [*above, *gap, *quotes[:limit][::-1]]
+
+
+async def _quotes_of_others(events: Sequence[Json], room: str, sender: EventSender, since: float) -> list[Quote]:
+    return [
         quoted
         for event in events
         if event.get("sender") != sender.account and time_of(event) > since
         if (quoted := await _make_quote(event, room, sender, "earlier"))
     ]
-    return quotes[:limit][::-1]
 
 
 async def replied_message(api: MatrixApi, sender: EventSender, message: Message) -> list[Quote]:
@@ -69,4 +77,5 @@ async def _make_quote(event: Json, room: str, sender: EventSender, kind: Literal
     if not text:
         return None
     name = sender.rooms.room(room).names.get(person) or person[1:].partition(":")[0]
-    return Quote(name, text, kind, person, text_of(event.get("event_id")))
+    is_member = server_of(person) == server_of(sender.account) and content.get("msgtype") != "m.notice"
+    return Quote(name, text, kind, person, text_of(event.get("event_id")), is_member)

@@ -12,6 +12,8 @@ from typing import Any
 
 import pyromark
 
+from channels.shared.markdown import close_wide_emphasis, open_wide_emphasis
+
 MAX_DEPTH = 60  # of elements in each other; clients cut at 100
 _OPTIONS = pyromark.Options.ENABLE_TABLES | pyromark.Options.ENABLE_STRIKETHROUGH | pyromark.Options.ENABLE_TASKLISTS
 _INLINE = {"Strong": "strong", "Emphasis": "em", "Strikethrough": "del"}
@@ -26,11 +28,11 @@ def to_html(markdown: str) -> str:
     if not _MARKUP.search(markdown):
         return ""
     writer = _HtmlWriter()
-    for event in pyromark.events(markdown, options=_OPTIONS):
+    for event in pyromark.events(open_wide_emphasis(markdown), options=_OPTIONS):
         writer.take_event(event)
         if len(writer.ends) > MAX_DEPTH:
             return ""
-    html = "".join(writer.out)
+    html = close_wide_emphasis("".join(writer.out))
     return html[3:-4] if html.startswith("<p>") and html.count("<p>") == 1 and html.endswith("</p>") else html
 
 

@@ -14,8 +14,9 @@ from channels.matrix.api import Json, MatrixNotFound, UnknownEvent, new_id
 from channels.matrix.events import QUESTION
 from channels.matrix.html import folded, text_as_html, to_html
 from channels.matrix.sender import EventSender, fits, thread_relation
-from channels.shared import progress, texts
-from channels.shared.markdown_split import split_markdown
+from channels.shared import texts
+from channels.shared.markdown import split_markdown
+from channels.shared.reply_layout import folded_lines, join_latest, live_lines, notice_line, summary_line
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
 
 MAX_TEXT_BYTES = 12_000  # of Markdown: as HTML it is longer, and an edit has both
@@ -65,8 +66,8 @@ class MatrixRenderer(MessageRenderer[MatrixMessage]):
 
     def render(self, view: View) -> list[MatrixMessage]:
         """Render a running turn: plan and latest steps, the text, the notice."""
-        head = progress.join_latest(progress.live_lines(view, MAX_SHOWN_STEPS), MAX_HEAD_BYTES, byte_length)
-        foot = progress.notice_line(view)
+        head = join_latest(live_lines(view, MAX_SHOWN_STEPS), MAX_HEAD_BYTES, byte_length)
+        foot = notice_line(view)
         if not (head or foot or view.text):
             return []
         chunks = split_markdown(clean(view.text), MAX_TEXT_BYTES - byte_length(head + foot), byte_length) or [""]
@@ -79,8 +80,8 @@ class MatrixRenderer(MessageRenderer[MatrixMessage]):
         """Render the answer, with its steps folded below the first text and the options as numbered lines."""
         self._ending = True
         parts: list[MatrixMessage] = []
-        summary = clean(progress.summary_line(final))
-        lines = progress.join_latest(progress.folded_lines(final), MAX_FOLD_BYTES, byte_length) if summary else ""
+        summary = clean(summary_line(final))
+        lines = join_latest(folded_lines(final), MAX_FOLD_BYTES, byte_length) if summary else ""
         for text, ask in final.messages():
             hint = texts.question_hint(ask, has_buttons=False, max_label_chars=0) if ask else ""
             whole = clean("\n\n".join(filter(None, (text, hint))))

@@ -32,12 +32,13 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of an event: who sent it, in which thread, and what a reaction says about which message."""
+    """What is known of an event: who sent it, in which thread and when, and what a reaction says of which message."""
 
     sender: str
     topic: str = ""
     reacts_to: str = ""
     reaction: str = ""
+    sent: float = 0.0  # unix time
 
 
 class Rooms:

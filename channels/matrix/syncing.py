@@ -33,7 +33,7 @@ from channels.matrix.events import MatrixAccount, answer_click, needs_lookup, re
 from channels.matrix.rooms import Known, Room
 from channels.matrix.sender import EventSender
 from channels.shared.background import BackgroundTasks
-from channels.shared.health import ConnectionHealth
+from channels.shared.event_connection import ConnectionHealth
 from channels.shared.http_client import RateLimited
 from channels.shared.inbound import Event, InboundPipeline
 from channels.shared.visible_text import dict_of, dicts_in, text_of
@@ -263,7 +263,9 @@ class Syncing:
         relation = dict_of(dict_of(found.get("content")).get("m.relates_to"))
         topic = text_of(relation.get("event_id")) if relation.get("rel_type") == "m.thread" else ""
         direct = self._rooms.room(room).is_direct
-        self._rooms.events[target] = Known(text_of(found.get("sender")), topic or ("" if direct else target))
+        self._rooms.events[target] = Known(
+            text_of(found.get("sender")), topic or ("" if direct else target), sent=time_of(found)
+        )
 
     async def _find_question(self, click: Message) -> Message | None:
         try:

@@ -8,8 +8,8 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
-from channels.base import TokenRejected, TryLater
-from channels.shared.http_client import CodedRefusal, HttpClient, RateLimited
+from channels.base import TryLater
+from channels.shared.http_client import CodedRefusal, HttpClient, RateLimited, TokenState
 from channels.shared.rate_limit import PlatformLimits, Priority, RateLimiter
 
 
@@ -22,18 +22,14 @@ class AccessToken:
         self._lock = asyncio.Lock()
         self._token = ""
         self._due = 0.0  # time.monotonic() when the token has to be replaced
-        self.rejection = ""  # why the platform rejects the app's credentials, "" while it accepts them
+        self.state = TokenState()  # of the app's credentials
 
     async def get(self) -> str:
         """Return the token, fetched if necessary. Raises what `fetch` raises."""
         async with self._lock:
             if time.monotonic() >= self._due:
-                try:
+                with self.state.watch():
                     self._token, lifetime = await self._fetch()
-                except TokenRejected as error:
-                    self.rejection = str(error)
-                    raise
-                self.rejection = ""
                 self._due = time.monotonic() + max(lifetime - self._margin_seconds, lifetime / 2)
             return self._token
 
@@ -51,12 +47,8 @@ class TokenApi(HttpClient):
     def __init__(self, platform: str, proxy: str, ca_file: str, limits: PlatformLimits, margin_seconds: float) -> None:
         super().__init__(platform, proxy, ca_file)
         self._token = AccessToken(self._fetch_token, margin_seconds)
+        self.token_state = self._token.state
         self._limiter = RateLimiter(limits)
-
-    @property
-    def credentials_error(self) -> str:
-        """Why the platform rejects the app's credentials, "" while it accepts them."""
-        return self._token.rejection
 
     @abstractmethod
     async def _fetch_token(self) -> tuple[str, float]:

@@ -1,9 +1,12 @@
-"""Memory of limited size: entries that expire, the latest entries, and typing actions that still show."""
+"""Keep a bounded memory of recent entries, queue events fairly, and limit signs that cost a call."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
+from itertools import count
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from channels.base import ChannelError
@@ -82,3 +85,44 @@ class TypingActions(Generic[K]):
     def forget(self, place: K) -> None:
         """Note that a message of the bot ended the action."""
         self._visible.pop(place)
+
+
+class FairQueue(Generic[V]):
+    """A queue that serves people in turn: a flood of one person delays nobody else."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, deque[tuple[int, V]]] = {}
+        self._numbers = count()
+
+    def put(self, person: str, item: V) -> None:
+        self._of.setdefault(person, deque()).append((next(self._numbers), item))
+
+    def take(self, most: int, of_one: int) -> list[V]:
+        """Take up to `most`, and up to `of_one` of each person; return them in the order in which they came."""
+        taken: list[tuple[int, V]] = []
+        for person in list(self._of):
+            waiting = self._of.pop(person)
+            share = min(len(waiting), of_one, most - len(taken))
+            taken += [waiting.popleft() for _ in range(share)]
+            if waiting:
+                self._of[person] = waiting  # behind those of others
+            if len(taken) == most:
+                break
+        return [item for _number, item in sorted(taken, key=itemgetter(0))]
+
+
+class Sparing:
+    """Limits signs and answers that nothing depends on to a few for each person: each is a call that delays others."""
+
+    MOST = 20  # of one person in `SECONDS`
+    SECONDS = 10.0
+
+    def __init__(self) -> None:
+        self._counts: ExpiringDict[str, list[int]] = ExpiringDict()
+
+    def admits(self, person: str) -> bool:
+        """Count a sign, and return whether it is sent."""
+        if (count := self._counts.get(person)) is None:
+            self._counts.set(person, count := [0], self.SECONDS)
+        count[0] += 1
+        return count[0] <= self.MOST

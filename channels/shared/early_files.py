@@ -21,7 +21,7 @@ import orjson
 
 from agent.messages import Attachment
 from channels.base import FILE_ITEM, ChannelError, NotStored, StateStore
-from channels.shared import file_limits
+from channels.shared.files import CHUNK, too_large
 from channels.shared.http_client import opened_file
 
 log = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class EarlyFiles:
             async for chunk in chunks:
                 size += len(chunk)
                 if size > self._limit:
-                    raise file_limits.too_large(self._limit)
+                    raise too_large(self._limit)
                 await asyncio.to_thread(file.write, chunk)
             await asyncio.to_thread(_flush, file)
         return size
@@ -179,7 +179,7 @@ class EarlyFiles:
 
 async def _read(path: Path) -> AsyncGenerator[bytes, None]:
     async with opened_file(path) as file:
-        while chunk := await asyncio.to_thread(file.read, file_limits.CHUNK):
+        while chunk := await asyncio.to_thread(file.read, CHUNK):
             yield chunk
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -12,9 +14,12 @@ from typing import Any, BinaryIO, ClassVar, Literal
 import aiohttp
 from aiohttp.connector import Connection
 
+from agent.settings.network import choose_proxy, make_trust
 from agent.spans import SpanKind, is_read, open_span
-from channels.base import OutcomeUnknown, Refused, TryLater, Unattended
-from channels.shared.file_limits import CHUNK
+from channels.base import MayPass, OutcomeUnknown, Refused, TokenRejected, TryLater, Unattended
+from channels.shared.files import CHUNK
+
+log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 LONG_POLL = "long poll"  # `trace_request_ctx` of a request that the server answers when something happens
@@ -39,14 +44,38 @@ class RateLimited(TryLater):
         super().__init__(f"{platform} asked to retry after {seconds:.3g} s", seconds)
 
 
-class CodedRefusal(Refused):
-    """The platform refused a call, with a code."""
+class CodedRefusal(MayPass):
+    """The platform refused a call, with a code. Subclasses are the codes that the channel knows."""
 
     platform: ClassVar[str]
 
     def __init__(self, code: str | int, message: str) -> None:
         super().__init__(f"{self.platform}: {message[:300]} ({code})")
         self.code = code
+
+
+class TokenState:
+    """Whether the platform takes a token, by the latest answer to a call with it: connections outlive a token."""
+
+    def __init__(self) -> None:
+        self.fault = ""  # why the platform rejects it, "" while it takes it
+        self.since = 0.0  # Unix time of the fault
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Note what a call says about the token."""
+        try:
+            yield
+        except TokenRejected as error:
+            if not self.fault:
+                self.since = time.time()
+                log.warning("channel.token_rejected reason=%s", error)
+            self.fault = str(error)
+            raise
+        except Refused:
+            self.fault = ""
+            raise
+        self.fault = ""
 
 
 class HttpClient:
@@ -56,22 +85,27 @@ class HttpClient:
 
     def __init__(self, platform: str, proxy: str, ca_file: str, headers: Mapping[str, str] | None = None) -> None:
         self.platform = platform
-        self.proxy = proxy or None
+        self._proxy = proxy
         self._ca_file = ca_file
         self._headers = headers
         self._session: aiohttp.ClientSession | None = None
         self.may_call: Callable[[], bool] = lambda: True
+        self.token_state = TokenState()  # of the token with which most calls are made
 
     def check_may_call(self) -> None:
         """Raise Unattended where this process may make no call."""
         if not self.may_call():
             raise Unattended("another process may do this now")
 
+    def proxy_for(self, url: str) -> str | None:
+        """Return the proxy for an address of the platform."""
+        return choose_proxy(url, self._proxy)
+
     async def open(self) -> None:
         """Open the session, which keeps connections alive and does not limit their number. Raises Refused."""
-        check_proxy(self.proxy or "")
+        check_proxy(self._proxy)
         try:
-            self.certificates = await asyncio.to_thread(ssl.create_default_context, cafile=self._ca_file or None)
+            self.certificates = await asyncio.to_thread(make_trust, self._ca_file)
         except OSError as error:
             reason = f"`ca_file` cannot be used ({type(error).__name__}): name a PEM file of certificates"
             raise Refused(reason) from None
@@ -106,7 +140,7 @@ class HttpClient:
         if not isinstance(options.get("data", b""), (bytes, str, type(None))):
             options.setdefault("timeout", UPLOAD_TIMEOUT)
         with mapped_network_errors(self.platform, repeatable=repeatable or method == "GET"):
-            async with self.session.request(method, url, proxy=self.proxy, **options) as answer:
+            async with self.session.request(method, url, proxy=self.proxy_for(url), **options) as answer:
                 yield answer
 
     async def download(

@@ -12,7 +12,7 @@ from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Thread, Unreadable
 from channels.base import CatchUpSource, ChannelError, Gap, NotStored, Receipt, Receive
 from channels.shared.background import BackgroundTasks
-from channels.shared.caches import ExpiringDict
+from channels.shared.caches import ExpiringDict, FairQueue, Sparing
 from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
@@ -22,12 +22,26 @@ EARLY_SECONDS = (
     3600.0  # after an accepted message, in which the next one of its author shows that the agent works at once
 )
 
+MENTION_SECONDS = 3600.0  # after a post in which an edit may add a mention: the inbox still knows what it has answered
+MAX_BATCH, MAX_OF_ONE = 50, 20  # events in one transaction, and those of one person among them
+LANES = 4  # transactions at once
+
 Event = Message | Unreadable
 T = TypeVar("T")
 
 
+def adds_mention(edit: Message, posted: float) -> bool:
+    """Return whether an edit with a mention of the bot, of what was posted then, may be the first that the bot gets."""
+    return not edit.private and edit.time - posted <= MENTION_SECONDS
+
+
 class EventDelayed(NotStored):
     """Only this event cannot be stored yet: what decides about it is unknown. The inbox itself works."""
+
+
+def author_of(event: Event) -> str:
+    """Return the id of the person of an event, "" if it names none."""
+    return event.author.id if isinstance(event, Message) else ""
 
 
 class OutageNotices:
@@ -81,12 +95,15 @@ class InboundPipeline:
         self._accepted: ExpiringDict[tuple[Thread, str], bool] = ExpiringDict()  # whose last message was
         self._offered: dict[Thread, asyncio.Future[None]] = {}  # done when the thread's last event is on its way
         self._kept: dict[str, Callable[[], Awaitable[object]]] = {}  # by the event's key: how to store it
+        self._waiting: FairQueue[tuple[Event, asyncio.Future[Receipt]]] = FairQueue()  # to be stored
+        self._lanes = 0  # that store them
+        self._signs, self._answers = Sparing(), Sparing()
 
     async def store(self, events: Sequence[Event], *, notify: bool = True) -> list[Receipt]:
         """Store events, one receipt per event. Raises NotStored, and then tells the authors unless `notify` is off."""
         shown = self._show_early(events) if self._early else frozenset()
         try:
-            receipts = await self.receive(events)
+            receipts = [await self.offer(events[0])] if len(events) == 1 else await self.receive(events)
         except NotStored as error:
             log.error("%s.not_stored key=%s events=%d reason=%s", self._name, events[0].key, len(events), error)  # noqa: TRY400 — the reason is enough
             for due in self._outage.take_due(events, self._place_of) if notify else ():
@@ -105,6 +122,39 @@ class InboundPipeline:
                     self._show(event)
         return receipts
 
+    async def offer(self, event: Event) -> Receipt:
+        """Store an event, in one transaction with others that wait. Raises NotStored."""
+        stored: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._waiting.put(author_of(event), (event, stored))
+        if self._lanes < LANES:
+            self._lanes += 1
+            self._background.start(self._store_waiting(), f"{self._name} store")
+        return await stored
+
+    async def _store_waiting(self) -> None:
+        try:
+            while batch := self._waiting.take(MAX_BATCH, MAX_OF_ONE):
+                try:
+                    receipts = await self.receive([event for event, _stored in batch])
+                except asyncio.CancelledError:
+                    for _event, stored in batch:
+                        stored.cancel()
+                    raise
+                except Exception as error:  # noqa: BLE001 — those who offered the events handle it
+                    for _event, stored in batch:
+                        if not stored.done():
+                            stored.set_exception(error)
+                else:
+                    for (_event, stored), receipt in zip(batch, receipts, strict=True):
+                        if not stored.done():
+                            stored.set_result(receipt)
+        finally:
+            self._lanes -= 1
+
+    def is_answered(self, press: Message, receipt: Receipt) -> bool:
+        """Return whether a press is answered by a call: each that has an effect, and a few others of each person."""
+        return receipt is Receipt.ACCEPTED or self._answers.admits(press.author.id)
+
     def _show_early(self, events: Sequence[Event]) -> Collection[str]:
         """Show that the agent works while the messages are stored that will likely be accepted. Return their keys.
 
@@ -119,7 +169,8 @@ class InboundPipeline:
         return shown
 
     def _show(self, event: Message) -> None:
-        self._background.start_best_effort(self._show_working(event), f"{self._name} working {event.thread}")
+        if self._signs.admits(event.author.id):
+            self._background.start_best_effort(self._show_working(event), f"{self._name} working {event.thread}")
 
     async def complete_and_store(
         self, event: Message, complete: Callable[[Message], Awaitable[Message]], *, notify: bool = True

@@ -10,10 +10,17 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from agent.messages import Attachment, Message, Thread
-from channels.base import ChannelLimits, CommandInfo, OutgoingFile, Reply, SentMessages, find_sent_message
+from channels.base import (
+    ChannelLimits,
+    CommandInfo,
+    OutgoingFile,
+    Readiness,
+    Reply,
+    SentMessages,
+    find_sent_message,
+)
 from channels.shared.background import BackgroundTasks
-from channels.shared.file_groups import group_files, send_groups
-from channels.shared.file_limits import check_outgoing_file, limit_chunks
+from channels.shared.files import check_outgoing_file, group_files, limit_chunks, send_groups
 from channels.shared.http_client import HttpClient
 from channels.shared.posts import post_once
 from channels.shared.rate_limit import ReplyRateLimit
@@ -56,6 +63,14 @@ class PlatformChannel(ABC):
 
     async def open(self) -> None:
         await self._http.open()
+
+    def readiness(self) -> Readiness:
+        """Return the health as last measured: a token that the platform rejects is a fault at once."""
+        return self._connection_readiness().with_fault(self._http.token_state.fault, self._http.token_state.since)
+
+    @abstractmethod
+    def _connection_readiness(self) -> Readiness:
+        """Return the health of the connection on which events come."""
 
     def fence(self, may_call: Callable[[], bool]) -> None:
         self._http.may_call = may_call

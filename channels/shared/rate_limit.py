@@ -28,6 +28,7 @@ class Priority(IntEnum):
     FINAL = 0  # a message that stays
     FIRST = 1  # the first words of a reply
     STREAM = 2  # progress, which the next call makes obsolete
+    READ = 3  # a question to the platform: it takes what posts leave, but needs no reserve
 
 
 SAFETY_FACTOR = 0.95  # of a limit: calls may arrive closer together than they were sent
@@ -145,6 +146,7 @@ class TokenBucket:
         self._closed_until = 0.0
         self._order = itertools.count()
         self._waiting: list[tuple[Priority, int, asyncio.Future[None]]] = []
+        self._reads: list[tuple[Priority, int, asyncio.Future[None]]] = []  # go when no post that waits may
         self._timer: asyncio.TimerHandle | None = None
         self._owed = 0  # replies whose end will need a token
         self._probes = 0  # calls beyond the tokens that are under way…
@@ -164,7 +166,7 @@ class TokenBucket:
 
     def try_acquire(self, priority: Priority) -> bool:
         """Take a token if one is available now."""
-        if self._waiting or self.seconds_until_free(priority):
+        if self._waiting or (self._reads and priority is Priority.READ) or self.seconds_until_free(priority):
             return False
         self._take(priority)
         return True
@@ -174,7 +176,8 @@ class TokenBucket:
         if self.try_acquire(priority):
             return
         turn = self._loop.create_future()
-        heapq.heappush(self._waiting, (priority, next(self._order), turn))
+        queue = self._reads if priority is Priority.READ else self._waiting
+        heapq.heappush(queue, (priority, next(self._order), turn))
         self._serve_waiting()
         try:
             await turn
@@ -237,7 +240,7 @@ class TokenBucket:
     @property
     def has_token(self) -> bool:
         """Whether a call keeps within what the platform documents."""
-        return not self._waiting and not self.paused_seconds() and not self._seconds_until(1)
+        return not (self._waiting or self._reads) and not self.paused_seconds() and not self._seconds_until(1)
 
     @property
     def end_is_free(self) -> bool:
@@ -249,7 +252,7 @@ class TokenBucket:
 
     @property
     def is_idle(self) -> bool:
-        used = self._waiting or self._owed or self._probes or self._loop.time() < self._learns_at
+        used = self._waiting or self._reads or self._owed or self._probes or self._loop.time() < self._learns_at
         return not used and not self.paused_seconds() and self._available() >= self._size
 
     # ------------------------------------------------------------ parts
@@ -275,7 +278,7 @@ class TokenBucket:
         return self._learns and self._probes < self._max_probes and priority is not Priority.STREAM
 
     def _reserve(self, priority: Priority) -> float:
-        if priority is Priority.FINAL:
+        if priority in (Priority.FINAL, Priority.READ):
             return 0.0
         share = self.limit.stream_reserve if priority is Priority.STREAM else self.limit.first_reserve
         share = min(share * ACCOUNTS.part(self.limit), self._size - 1)
@@ -293,15 +296,19 @@ class TokenBucket:
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        while self._waiting:
-            priority, _, turn = self._waiting[0]
-            if not turn.done():
-                if wait := self.seconds_until_free(priority):
-                    self._timer = self._loop.call_later(max(wait, 0.001), self._serve_waiting)
-                    return
-                self._take(priority)
-                turn.set_result(None)
-            heapq.heappop(self._waiting)
+        waits: list[float] = []
+        for queue in (self._waiting, self._reads):
+            while queue:
+                priority, _, turn = queue[0]
+                if not turn.done():
+                    if wait := self.seconds_until_free(priority):
+                        waits.append(wait)
+                        break
+                    self._take(priority)
+                    turn.set_result(None)
+                heapq.heappop(queue)
+        if waits:
+            self._timer = self._loop.call_later(max(min(waits), 0.001), self._serve_waiting)
 
     # ------------------------------------------------------------ the count
 
@@ -424,7 +431,7 @@ class RateLimiter:
             raise
         self._issue_ticket(taken)
 
-    async def count_call(self, chat: str = "", method: str = "") -> None:
+    async def count_call(self, chat: str = "", method: str = "", priority: Priority = Priority.FINAL) -> None:
         """Count an HTTP call in the checked limits: the token that this task has acquired for it, or wait for one."""
         for bucket in self._buckets_of(chat, method, False):
             if not bucket.limit.checked:
@@ -434,7 +441,7 @@ class RateLimiter:
                 ticket.used = True
                 if bucket.renew(ticket.at):
                     continue
-            await bucket.acquire(Priority.FINAL)
+            await bucket.acquire(priority)
 
     def _issue_ticket(self, taken: Sequence[TokenBucket]) -> None:
         """Note the token that the next call of this task counts."""

@@ -1,16 +1,24 @@
-"""Know when a platform lets a bot write to a person: for some hours, or some posts, after the person's last message."""
+"""Reply on platforms that let a bot write for some hours only and never change a message.
+
+Nothing streams there. The stored id of a message is "ID/DIGEST" of what it shows: showing the same again is no edit.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import astuple, dataclass
+from typing import Protocol, TypeVar
 
 import orjson
 
+from agent.blocks import View
 from catalogue import N_, _
-from channels.base import CatchUpSource, NotStored, StateStore, TryLater, Unattended
+from channels.base import CatchUpSource, NotStored, Refused, StateStore, TryLater, WaitsForPerson
+from channels.shared.reply_writer import MessageRenderer
 
 CLOSED = N_("this person has to write first: {platform} lets a bot answer for {hours} hours")
 LOOK_SECONDS = 5.0  # between two looks whether a window has opened: they cost no call
@@ -18,7 +26,7 @@ MARGIN_SECONDS = 60.0  # before its end in which nothing is begun
 KEPT = "window "  # begins the name of what is kept, before the chat
 
 
-class WindowClosed(Unattended):
+class WindowClosed(WaitsForPerson):
     """The person has to write before the bot may. What waits is sent then; waiting is no attempt."""
 
     def __init__(self, platform: str, hours: float) -> None:
@@ -114,3 +122,44 @@ class ReplyWindows:
 def _load(text: str) -> _Window:
     opened, posts, closed_until = orjson.loads(text)
     return _Window(float(opened), int(posts), float(closed_until))
+
+
+UNCHANGEABLE = N_("{platform} cannot change a message.")
+
+
+class Digested(Protocol):
+    """A message, and what tells whether it shows the same as another one."""
+
+    @property
+    def digest(self) -> str: ...
+
+
+M = TypeVar("M", bound=Digested)
+
+
+def digest_of(shown: bytes) -> str:
+    """Return the digest of what a message shows."""
+    return hashlib.blake2b(shown, digest_size=6).hexdigest()
+
+
+class UnchangeableRenderer(MessageRenderer[M]):
+    """The part of a renderer that such platforms share."""
+
+    def __init__(self, platform: str, typing: Callable[[], Awaitable[None]]) -> None:
+        self._platform = platform
+        self._typing = typing
+
+    def render(self, view: View) -> list[M]:
+        """Show nothing of a running turn: the typing action is enough, and costs no message."""
+        return []
+
+    async def edit(self, message_id: str, part: M) -> None:
+        """Do nothing where the message shows this. Raises Refused for anything else."""
+        if not message_id.endswith(f"/{part.digest}"):
+            raise Refused(_(UNCHANGEABLE, platform=self._platform))
+
+    async def delete(self, message_id: str) -> None:
+        """Leave a message: nothing can be taken back."""
+
+    async def typing(self) -> None:
+        await self._typing()

@@ -116,6 +116,7 @@ class ReplyWriter(Generic[P]):
     DRAFT_SECONDS = 20.0  # after which an unchanged draft is sent again
     LAST_POST_SECONDS = 5.0  # for a post under way at a cancellation
     RENDER_SHARE = 0.1  # of the time, at most: long texts are rendered less often
+    INLINE_CHARS = 20_000  # a longer text is rendered in a thread
 
     def __init__(
         self,
@@ -133,6 +134,7 @@ class ReplyWriter(Generic[P]):
         self._on_finished = on_finished  # called when the whole reply is visible
         self._view = View()
         self._parts: list[P] | None = None  # of the view; None after a change
+        self._changes = 0  # of the view
         self._rest_until = 0.0  # monotonic
         self._changed = asyncio.Event()
         self._ids: dict[int, str] = {post.index: post.id for post in posts.known if post.id}
@@ -153,6 +155,7 @@ class ReplyWriter(Generic[P]):
         """Add a block to the desired state; returns at once."""
         self._view.add(block)
         self._parts = None
+        self._changes += 1
         if not isinstance(block, Done):  # it is invisible, and `finish` follows
             self._changed.set()
 
@@ -168,7 +171,7 @@ class ReplyWriter(Generic[P]):
         self._careful = final.careful
         if final.careful and not self._ids:
             await self._probe()
-        parts = self._renderer.render_final(final)
+        parts = await self._render_final(final)
         for index, part in enumerate(parts):
             if index not in self._ids or self._shown.get(index) != part:
                 await self._rate_limit.acquire(Priority.FINAL)
@@ -185,18 +188,18 @@ class ReplyWriter(Generic[P]):
             await self._rate_limit.acquire(Priority.FINAL)
             await self._checked_call(self._delete_part(index))
         if final.asks:
-            await self._posts.record_questions(self._locate_questions(final))
+            await self._posts.record_questions(await self._locate_questions(final))
         self._renderer.close()
         self._on_finished(final)
 
-    def _locate_questions(self, final: Final) -> dict[int, str]:
+    async def _locate_questions(self, final: Final) -> dict[int, str]:
         """Return the index of each part that shows a question, with the question's id."""
         found: dict[int, str] = {}
         begin = 0
         for text, ask in final.messages():
             shown = replace(final, text=text, asks=(ask,)) if ask else replace(final, text=text, asks=())
             shown = replace(shown, steps=(), plan=(), state="waiting") if begin else shown  # the first has them
-            end = begin + len(self._renderer.render_final(shown))
+            end = begin + len(await self._render_final(shown))
             found |= dict.fromkeys(range(begin, end), ask.id) if ask else {}
             begin = end
         return found
@@ -205,19 +208,19 @@ class ReplyWriter(Generic[P]):
         """Edit the last message of a question, which has its buttons. The others show the same before and after."""
         try:
             await self._stop_stream()
-            index = max(self._parts_of(final, question), default=-1)
+            index = max(await self._parts_of(final, question), default=-1)
             if index not in self._ids:
                 return
             settled = final.settle(question, outcome)
-            at = max(self._parts_of(settled, question), default=-1)
-            part = self._renderer.later(self._renderer.render_final(settled)[min(at, index)])
+            at = max(await self._parts_of(settled, question), default=-1)
+            part = self._renderer.later((await self._render_final(settled))[min(at, index)])
             await self._rate_limit.acquire(Priority.FINAL)
             await self._checked_call(self._settle_part(index, part))
         finally:
             self._rate_limit.settle_end()
 
-    def _parts_of(self, final: Final, question: str) -> list[int]:
-        return [index for index, shown in self._locate_questions(final).items() if shown == question]
+    async def _parts_of(self, final: Final, question: str) -> list[int]:
+        return [index for index, shown in (await self._locate_questions(final)).items() if shown == question]
 
     async def _settle_part(self, index: int, part: P) -> None:
         shown = self._renderer.repeat(part) if index in self._marked else part
@@ -301,11 +304,11 @@ class ReplyWriter(Generic[P]):
                 self._shown.clear()  # a draft disappears
             changed = False
             await self._rest()
-            while not self._ending and (due := self._first_outdated_part()):
+            while not self._ending and (due := await self._first_outdated_part()):
                 await self._rate_limit.acquire(Priority.STREAM if self._has_content else Priority.FIRST)
                 if self._changed.is_set() and time.monotonic() >= self._rest_until:  # during the wait
                     self._changed.clear()
-                    due = self._first_outdated_part()
+                    due = await self._first_outdated_part()
                 if due is None:
                     self._rate_limit.release_unused()
                 elif not await self._try_call(self._show_part(*due)):
@@ -320,14 +323,38 @@ class ReplyWriter(Generic[P]):
         if rest > 0 and self._parts is None and not self._ending:
             await asyncio.sleep(rest)
 
-    def _first_outdated_part(self) -> tuple[int, P] | None:
+    async def _first_outdated_part(self) -> tuple[int, P] | None:
         """Return the index and content of the first part that is not visible. Renders once after each change."""
-        if self._parts is None:
-            began = time.thread_time()
-            self._parts = self._renderer.render(self._view)
-            self._rest_until = time.monotonic() + (time.thread_time() - began) / self.RENDER_SHARE
-        parts = self._parts[-1:] if self._drafts and not self._ids else self._parts
+        parts = self._parts
+        if parts is None:
+            changes, length = self._changes, sum(map(len, self._view.texts.values()))
+            view = self._view if length <= self.INLINE_CHARS else self._view.copy()
+            parts = await self._render(length, lambda: self._renderer.render(view))
+            self._parts = parts if self._changes == changes else None
+        parts = parts[-1:] if self._drafts and not self._ids else parts
         return next(((i, part) for i, part in enumerate(parts) if self._shown.get(i) != part), None)
+
+    async def _render_final(self, final: Final) -> list[P]:
+        return await self._render(len(final.text), lambda: self._renderer.render_final(final))
+
+    async def _render(self, length: int, render: Callable[[], list[P]]) -> list[P]:
+        """Render a text of this length: a long one in a thread, so that nobody else waits. One at a time."""
+
+        def measured() -> tuple[list[P], float]:
+            began = time.thread_time()
+            return render(), time.thread_time() - began
+
+        if length <= self.INLINE_CHARS:
+            parts, seconds = measured()
+        else:
+            work = asyncio.ensure_future(asyncio.to_thread(measured))
+            try:
+                parts, seconds = await asyncio.shield(work)
+            except asyncio.CancelledError:  # the renderer is not used twice at a time
+                await asyncio.wait({work})
+                raise
+        self._rest_until = time.monotonic() + seconds / self.RENDER_SHARE
+        return parts
 
     async def _try_call(self, call: Awaitable[None]) -> bool:
         """Make a call of the stream. Returns False if the platform refuses it, which ends the stream."""

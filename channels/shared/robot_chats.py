@@ -22,7 +22,7 @@ from channels.shared.event_connection import EventConnection
 from channels.shared.http_client import HttpClient
 from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import PlatformChannel
-from channels.shared.unread import with_author
+from channels.shared.visible_text import with_author
 
 MAX_QUOTE_CHARS = 4_000
 Family = Literal["file", "image", "audio", "video"]
@@ -80,7 +80,7 @@ class RobotChannel(PlatformChannel):
         self._pipeline.receive = receive
         await self._connection.run(self._store_event)
 
-    def readiness(self) -> Readiness:
+    def _connection_readiness(self) -> Readiness:
         return self._connection.health.now
 
     def spell_command(self, thread: Thread, command: str) -> str:

@@ -1,9 +1,17 @@
-"""Read what a person sees of a message beside its text: cards, embeds, fields, buttons with addresses."""
+"""Read what a person sees of a message besides its text: cards, embeds, fields, buttons with addresses.
+
+A message that could not be parsed becomes a placeholder with its author: silence is the worst answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
+
+from agent.messages import Author, Kind, Message, Origin, Thread, Unreadable
+from catalogue import N_
 
 MAX_VISIBLE_CHARS = 8000  # of one message: longer than any alert, and than what platforms allow for a text
 
@@ -55,3 +63,32 @@ def linked(text: object, url: object) -> str:
     """Return "text (address)", or the one that is there."""
     shown, address = (part.strip() if isinstance(part, str) else "" for part in (text, url))
     return f"{shown} ({address})" if shown and address and shown != address else shown or address
+
+
+UNKNOWN_KIND = N_("messages of this kind")
+
+
+def make_unread(thread: Thread, key: str, id: Any, author: Any, *, private: bool) -> Message:
+    """Return the message of unsupported content that an unreadable event was. Raises ValueError without its ids."""
+    if not all(isinstance(each, str | int) and each for each in (id, author)) or thread.chat in ("", "None"):
+        raise ValueError("an event without ids")
+    person = Author(str(author), str(author))
+    return Message(
+        thread,
+        f"{key}:unread",
+        str(id),
+        person,
+        UNKNOWN_KIND,
+        time.time(),
+        Kind.UNSUPPORTED,
+        private=private,
+        origin=Origin.PERSON,
+    )
+
+
+def with_author(unreadable: Unreadable, find: Callable[[], Message | None]) -> Unreadable:
+    """Return an unreadable event with the message that `find` makes of its ids, if it has them and is for the bot."""
+    try:
+        return replace(unreadable, said=find())
+    except (KeyError, TypeError, ValueError, AttributeError):  # not even the ids have a known shape
+        return unreadable

@@ -77,4 +77,4 @@ MORE_HOSTS: Mapping[str, Sequence[str]] = {
     "slack.com": ("*.slack.com",)
 }  # slack.com/help/articles/360001603387: the event socket and files
 connect = partial(open_channel, "channels.slack.channel:SlackChannel")
-probe = partial(run_probe, "channels.slack.account_probe:probe")
+probe = partial(run_probe, "channels.slack.setup:probe")

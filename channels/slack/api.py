@@ -1,4 +1,7 @@
-"""Call the Web API with one token: within Slack's rate limits, with its errors as channel errors."""
+"""Call the Web API with one token: within Slack's rate limits, with its errors as channel errors.
+
+Slack's numbers: calls a minute of a method in a workspace, of chat.postMessage in a channel.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,51 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from agent.messages import ANYWHERE, Thread
 from agent.setting import Secret
-from channels.base import ChannelError, ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
+from channels.base import ChannelError, ChatGone, MayPass, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.shared.http_client import (
     HttpClient,
     RateLimited,
+    TokenState,
     mapped_network_errors,
     opened_file,
     retry_after_seconds,
 )
-from channels.shared.rate_limit import Priority, RateLimiter
+from channels.shared.rate_limit import SAFETY_FACTOR, CallRate, MethodLimits, Priority, RateLimiter
 from channels.shared.reply_writer import MessageMissing
 from channels.slack import SlackSettings
 from channels.slack.events import Json
-from channels.slack.limits import slack_limits
+
+CALLS_PER_MINUTE = {
+    "chat.startStream": 20,
+    "chat.stopStream": 20,
+    "reactions.remove": 20,
+    "users.conversations": 20,
+    "users.list": 20,
+    "chat.appendStream": 100,
+    "users.info": 100,
+    "views.publish": 100,
+}
+PER_CHANNEL = {"chat.postMessage": 60}
+DEFAULT_CALLS_PER_MINUTE = 50  # of any other method in a workspace (docs.slack.dev/apis/web-api/rate-limits)
+BURST = 1 / 6  # of a minute's calls may come at once…
+STREAM_RESERVE, FIRST_RESERVE = 1 / 2, 1 / 4  # …of which live calls leave these shares for other calls
+
+
+def slack_limits(rate_factor: float) -> MethodLimits:
+    """Return the limits of a workspace, with `rate_factor` times Slack's rates. Its tiers are minima: "20+"."""
+
+    def limit(calls: float, per_chat: bool = False) -> CallRate:
+        calls *= SAFETY_FACTOR * rate_factor
+        burst = max(2.0, calls * BURST)
+        reserves = burst * STREAM_RESERVE, burst * FIRST_RESERVE
+        return CallRate(
+            calls, 60.0, burst, per_chat=per_chat, minimum=True, stream_reserve=reserves[0], first_reserve=reserves[1]
+        )
+
+    methods = {method: [limit(calls)] for method, calls in CALLS_PER_MINUTE.items()}
+    channels = {method: [limit(calls, per_chat=True)] for method, calls in PER_CHANNEL.items()}
+    return MethodLimits({"": [limit(DEFAULT_CALLS_PER_MINUTE)], **methods, **channels})
+
 
 SDK_LOG = logging.getLogger(f"{__name__}.sdk")
 SDK_LOG.setLevel(logging.CRITICAL)  # its debug lines contain messages, its errors socket tickets
@@ -61,6 +96,8 @@ _MESSAGE_MISSING = frozenset({"message_not_found", "edit_window_closed", "cant_u
 _STREAM_ENDED = frozenset({"message_not_in_streaming_state", "streaming_state_conflict"})
 _PERSON_UNKNOWN = frozenset({"user_not_found", "user_not_visible"})
 _BUSY = frozenset({"ratelimited", "rate_limited", "service_unavailable"})
+_FOR_MINUTES = frozenset({"team_added_to_org", "org_login_required"})  # the workspace moves into an organization
+MOVING_SECONDS = 30.0
 _OUTCOME_UNKNOWN = frozenset({"internal_error", "fatal_error", "request_timeout"})  # "some aspect may have succeeded"
 
 
@@ -95,7 +132,8 @@ class SlackApi:
             logger=SDK_LOG,
             retry_handlers=[],  # the default one repeats a post of unknown outcome
         )
-        self.web.proxy = http.proxy  # not HTTPS_PROXY of the environment, which ignores NO_PROXY
+        self.web.proxy = http.proxy_for(settings.base_url)  # the SDK's own choice ignores NO_PROXY
+        self.token_state = TokenState()
         self.limits = RateLimiter(slack_limits(settings.rate_factor), lambda seconds: RateLimited("Slack", seconds))
 
     async def __call__(self, method: str, /, *, live: bool = False, reserved: bool = False, **arguments: Any) -> Json:
@@ -130,7 +168,7 @@ class SlackApi:
             encoded: Json = {"http_verb": "GET", "params": arguments}
         else:
             encoded = {"params": arguments} if method in QUERY_METHODS else {"json": arguments}
-        with mapped_network_errors("Slack", repeatable=is_read or method in QUERY_METHODS):
+        with self.token_state.watch(), mapped_network_errors("Slack", repeatable=is_read or method in QUERY_METHODS):
             try:
                 return await self.web.api_call(method, **encoded)
             except SlackApiError as error:
@@ -146,6 +184,8 @@ class SlackApi:
         if code in TOKEN_ERRORS:
             text = WRONG_KIND if str(self.web.token).startswith(_WRONG_PREFIX[self._name]) else TOKEN_ERRORS[code]
             return TokenRejected(text.format(self._name), 60.0)
+        if code in _FOR_MINUTES:
+            return TryLater(f"Slack: {code}", MOVING_SECONDS)
         if status >= 500 or code in _OUTCOME_UNKNOWN:
             return OutcomeUnknown(f"Slack answered {code or status}")
         if not code:
@@ -159,7 +199,7 @@ class SlackApi:
             (_STREAM_ENDED, StreamEnded),
             (_PERSON_UNKNOWN, PersonUnknown),
         )
-        return next((kind for codes, kind in kinds if code in codes), Refused)(f"Slack: {code}")
+        return next((kind for codes, kind in kinds if code in codes), MayPass)(f"Slack: {code}")
 
     async def list_pages(
         self, method: str, field: str, max_entries: int, /, *, page_size: int = 200, **arguments: Any
@@ -207,4 +247,4 @@ def _check_status(answer: aiohttp.ClientResponse, refusal: str) -> None:
     if answer.status >= 500:
         raise TryLater(f"Slack answered {answer.status}")
     if answer.status != 200:
-        raise Refused(f"{refusal} ({answer.status})")
+        raise MayPass(f"{refusal} ({answer.status})")

@@ -1,4 +1,9 @@
-"""Render replies for Slack: Markdown that cannot ping, tasks, buttons."""
+"""Render replies for Slack: Markdown that cannot ping, tasks, buttons.
+
+Draw the Home tab: what waits for its reader, with the buttons of each question.
+
+docs.slack.dev/reference/views/home-tab-views; a markdown block is not for views, so that all texts are plain.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +14,11 @@ from typing import Any, Literal
 
 from agent.blocks import Ask, Final, PlanItem, Step, View
 from catalogue import _
+from channels.base import Home, HomeItem
 from channels.shared import texts
-from channels.shared.buttons import button_label
-from channels.shared.markdown_split import split_markdown
-from channels.slack.events import QUESTION_PREFIX
+from channels.shared.markdown import split_markdown
+from channels.shared.reply_layout import button_label, step_title
+from channels.slack.events import QUESTION_PREFIX, Json
 
 # Of all blocks of a message: Slack refuses more than about 13,200 (github.com/slackapi/bolt-js/issues/2509); of these,
 # 12,000 in markdown (docs.slack.dev/reference/block-kit/blocks/markdown-block). The rest is for buttons and marks.
@@ -36,7 +42,7 @@ APPROVAL_STYLES = ("primary", "danger", "", "")
 DATE_FORMAT = "{date_short_pretty}, {time}"  # docs.slack.dev/messaging/formatting-message-text#date-formatting
 
 Status = Literal["pending", "in_progress", "complete", "error"]
-_STEP: dict[str, Status] = {"running": "in_progress", "done": "complete", "failed": "error", "stopped": "error"}
+_STEP: dict[str, Status] = {"running": "in_progress", "done": "complete"}  # others have an "error"
 _ITEM: dict[str, Status] = {"pending": "pending", "running": "in_progress", "done": "complete"}
 _MARK = {"pending": "☐", "in_progress": "▸", "complete": "✓", "error": "✗"}
 
@@ -89,6 +95,9 @@ class SlackMessage:
         return (f"<@{self.mention}> " if self.mention else "") + without_mentions(self.text)
 
 
+_LINK = re.compile(r"https?://[^\s`]+", re.IGNORECASE)
+
+
 def without_mentions(text: str) -> str:
     """Escape Slack's tokens, so that `<@U1>`, `<!here>` and `<#C1>` appear as written.
 
@@ -128,6 +137,13 @@ def notification_text(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def caption_text(text: str) -> str:
+    """Return the text below files, in which each link is code: Slack would fetch it for a preview, and cannot be told
+    not to there."""
+    plain = text.replace("`", "'") if _LINK.search(text) else text
+    return notification_text(_LINK.sub(lambda found: f"`{found[0]}`", plain))
+
+
 def cut_fallback(escaped: str) -> str:
     """Cut an escaped text to the length of a notification, and not within an entity."""
     cut = cut_bytes(escaped, MAX_FALLBACK_BYTES)
@@ -150,7 +166,12 @@ def _progress_tasks(
 ) -> tuple[SlackTask, ...]:
     items = [SlackTask(f"plan{i}", _task_title(p.title), _ITEM[p.state]) for i, p in enumerate(plan)]
     rows = [
-        SlackTask(s.id, _task_title(s.title, s.progress), _STEP[s.state], cut_bytes(s.detail, MAX_DETAIL_BYTES))
+        SlackTask(
+            s.id,
+            _task_title(step_title(s), s.progress),
+            _STEP.get(s.state, "error"),
+            cut_bytes(s.detail, MAX_DETAIL_BYTES),
+        )
         for s in steps
     ]
     if streamed:
@@ -283,3 +304,30 @@ def _option_label(option: str) -> dict[str, Any]:
 
 def _plain(text: str) -> dict[str, Any]:
     return {"type": "plain_text", "text": text, "emoji": False}
+
+
+MAX_HEADER_CHARS = 150  # docs.slack.dev/reference/block-kit/blocks/header-block
+
+
+def home_view(home: Home, chat: str) -> Json:
+    """Return the view. Slack hands `chat`, the direct messages with its reader, back with each press."""
+    blocks = [{"type": "header", "text": {"type": "plain_text", "text": home.heading[:MAX_HEADER_CHARS]}}]
+    for item in home.items:
+        blocks += [{"type": "divider"}, *_item_blocks(item)]
+    blocks += [context_block(home.foot)] if home.foot else []
+    return {"type": "home", "private_metadata": chat, "blocks": blocks}
+
+
+def _item_blocks(item: HomeItem) -> list[Json]:
+    question = {"type": "rich_text_section", "elements": [{"type": "text", "text": item.question}]}
+    call = {"type": "rich_text_preformatted", "elements": [{"type": "text", "text": item.call}]}
+    text = {"type": "rich_text", "elements": [question, *([call] if item.call else [])]}
+    ask = Ask(item.id, item.question, item.options, approval=bool(item.call))
+    return [text, *_origin(item), *question_controls(ask)]
+
+
+def _origin(item: HomeItem) -> list[Json]:
+    """Return where it was asked, as a link to the channel, and the rest in small text."""
+    place = f"<#{item.place.chat}>" if item.place and not item.place.chat.startswith("D") else ""
+    words = " · ".join(filter(None, (place, notification_text(item.detail))))
+    return [{"type": "context", "elements": [{"type": "mrkdwn", "text": words[:MAX_CONTEXT_CHARS]}]}] if words else []

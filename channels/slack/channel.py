@@ -25,18 +25,18 @@ from channels.base import (
     SentMessages,
     TryLater,
 )
-from channels.shared import file_limits
-from channels.shared.file_groups import joined_captions
+from channels.shared import files
+from channels.shared.caches import LatestDict
+from channels.shared.files import joined_captions
 from channels.shared.http_client import HttpClient
 from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
 from channels.shared.reply_writer import ReplyWriter
 from channels.shared.texts import REPEAT_MARK
 from channels.slack import SlackSettings
 from channels.slack.api import SlackApi, session_address
-from channels.slack.blocks import MAX_TEXT_CHARS, notification_text
+from channels.slack.blocks import MAX_TEXT_CHARS, caption_text, home_view
 from channels.slack.events import NAME, Json
 from channels.slack.history import earlier_messages, viewed_messages
-from channels.slack.home import home_view
 from channels.slack.manifest import SLASH_COMMAND
 from channels.slack.reply import SlackRenderer, SlackReplyLimit
 from channels.slack.response_url import EphemeralRenderer
@@ -46,6 +46,7 @@ from channels.slack.workspace import Workspace
 MAX_FILE_BYTES = 1 << 30  # in both directions (slack.com/help/articles/201330736)
 MAX_SESSION_TITLE_CHARS = 200  # docs.slack.dev/reference/methods/agents.sessions.rename
 MAX_FILES_PER_MESSAGE = 10
+MAX_FETCHED = 1000  # files whose names are known until they are stored
 SHARE_CHECK_SECONDS = (0.5, 1.0, 2.0, 4.0)  # between looks whether an upload of unknown outcome was shared
 
 
@@ -53,13 +54,16 @@ class SlackChannel(PlatformChannel):
     """One or more workspaces."""
 
     name = NAME
-    limits = ChannelLimits(text_limit=MAX_TEXT_CHARS, upload=MAX_FILE_BYTES, download=MAX_FILE_BYTES)
+    limits = ChannelLimits(
+        text_limit=MAX_TEXT_CHARS, upload=MAX_FILE_BYTES, download=MAX_FILE_BYTES, fetches_links=True
+    )
 
     def __init__(self, settings: SlackSettings) -> None:
         super().__init__(HttpClient("Slack", settings.proxy, settings.ca_file))
         self._settings = settings
         self.workspaces: list[Workspace] = []
         self.sockets: list[SocketMode] = []
+        self._fetched: LatestDict[str, tuple[str, str]] = LatestDict(MAX_FETCHED)  # ref of a file → its name and type
 
     async def open(self) -> None:
         await super().open()
@@ -79,7 +83,7 @@ class SlackChannel(PlatformChannel):
             for socket in self.sockets:
                 group.create_task(socket.run(receive, catch_up), name="slack socket")
 
-    def readiness(self) -> Readiness:
+    def _connection_readiness(self) -> Readiness:
         order = (Health.DOWN, Health.STARTING, Health.READY)
         worst = min(self.sockets, key=lambda socket: order.index(socket.readiness().health))
         state = worst.readiness()
@@ -156,7 +160,7 @@ class SlackChannel(PlatformChannel):
         workspace = await self._find_workspace(thread.workspace)
         caption = f"{_(REPEAT_MARK) if post.is_repeat else ''} {joined_captions(post.files)}".strip()
         address: Json = {"channel_id": thread.chat} | ({"thread_ts": thread.topic} if thread.topic else {})
-        comment: Json = {"initial_comment": notification_text(caption)} if caption else {}
+        comment: Json = {"initial_comment": caption_text(caption)} if caption else {}
         first = str(post.uploads[0]["id"])
         try:
             await workspace.api("files.completeUploadExternal", files=list(post.uploads), **address, **comment)
@@ -177,13 +181,22 @@ class SlackChannel(PlatformChannel):
             await asyncio.sleep(seconds)
         return ""
 
+    def named(self, attachment: Attachment) -> Attachment:
+        """Return the file as files.info had it: a message has only the id of one from a connected workspace.
+
+        docs.slack.dev/apis/slack-connect: `file_access` is `check_file_info` there.
+        """
+        name, mime = self._fetched.get(attachment.ref, ("", ""))
+        return replace(attachment, name=name or attachment.name, mime=mime or attachment.mime)
+
     async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         team_id, _, file_id = attachment.ref.partition("/")
         workspace = await self._find_workspace(team_id)
         try:
             file = (await workspace.api("files.info", file=file_id))["file"]
         except Refused as error:
-            raise file_limits.no_longer_available(f"Slack ({error})") from None
+            raise files.no_longer_available(f"Slack ({error})") from None
+        self._fetched[attachment.ref] = str(file.get("name") or ""), str(file.get("mimetype") or "")
         url = file.get("url_private_download") or file.get("url_private")
         if not url:
             raise Refused("is not stored on Slack")

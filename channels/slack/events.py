@@ -14,10 +14,10 @@ import orjson
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
 from catalogue import N_
 from channels.base import parse_command_text
-from channels.shared.buttons import as_command
+from channels.shared.inbound import adds_mention
+from channels.shared.reply_layout import as_command
 from channels.shared.texts import remove_bot_mention
-from channels.shared.unread import make_unread, with_author
-from channels.shared.visible_text import dicts_in, join_visible, text_of
+from channels.shared.visible_text import dicts_in, join_visible, make_unread, text_of, with_author
 from channels.slack.manifest import MESSAGE_SHORTCUT
 from channels.slack.visible_text import (
     attachment_lines,
@@ -153,7 +153,8 @@ def _parse_message(raw: Json, account: SlackAccount) -> Message | None:
     channel, ts, private = raw["channel"], raw["ts"], _is_private(raw)
     # Slack sends no `thread_ts` with a root, and `app_context` not always (vercel/chat#684, openclaw#126872).
     root = raw.get("thread_ts") or (ts if private and (account.direct_threads or "app_context" in raw) else "")
-    text, mentioned, others = readable_text(visible_text(raw) if author.bot else raw.get("text") or "", account)
+    said = "" if author.bot else str(raw.get("text") or "")
+    text, mentioned, others = readable_text(said or visible_text(raw), account)
     files, links = _attachments_of(raw, account)
     quotes = (*_views_of(raw, account), *_quotes_of(raw, account), *([] if author.bot else _looked_at(raw, account)))
     text = "\n".join([*([text] if text else []), *links])
@@ -196,9 +197,11 @@ def _parse_edit(raw: Json, account: SlackAccount) -> Message | None:
     if message is None or message.kind is Kind.UNSUPPORTED:
         return None
     changed = (inner.get("edited") or {}).get("ts") or raw["ts"]
-    return replace(
+    edit = replace(
         message, kind=Kind.EDIT, target=message.key, key=f"{message.key}:edit:{changed}", time=float(raw["ts"])
     )
+    is_new = message.kind is Kind.CHAT and message.addressed and adds_mention(edit, message.time)
+    return replace(edit, addressed=edit.private or is_new)
 
 
 def _parse_delete(raw: Json, account: SlackAccount) -> Message | None:
@@ -339,6 +342,7 @@ def _parse_shortcut(payload: Json, account: SlackAccount) -> Message:
     said, _, _ = readable_text(visible_text(about), account)
     files, links = _attachments_of(about, account)
     author = str(about.get("user") or "")
+    by = author or about.get("username") or "somebody"
     quoted = "\n".join([*([said] if said else []), *links, *(quote.text for quote in _quotes_of(about, account))])
     return Message(
         thread=Thread(NAME, account.team_id, channel, root if private else root or ts),
@@ -348,7 +352,7 @@ def _parse_shortcut(payload: Json, account: SlackAccount) -> Message:
         text=SHORTCUT_QUESTION,
         time=float(payload["action_ts"]),
         attachments=files,
-        quotes=(Quote(author or about.get("username") or "somebody", quoted, author_id=author),) if quoted else (),
+        quotes=(Quote(by, quoted, author_id=author, member=has_own_words(about)),) if quoted else (),
         private=private,
         origin=Origin.PERSON,
     )
@@ -363,6 +367,11 @@ def visible_text(raw: Json) -> str:
     A person's text is whole in `text`; of an integration it may be a short form of its blocks and attachments.
     """
     return _with_attachments(raw, raw.get("blocks") if raw.get("bot_id") or not raw.get("text") else None)
+
+
+def has_own_words(raw: Json) -> bool:
+    """Return whether what a reader sees of a message is of its author only, a person."""
+    return bool(raw.get("user")) and not (raw.get("bot_id") or raw.get("attachments"))
 
 
 def _with_attachments(raw: Json, blocks: Any) -> str:

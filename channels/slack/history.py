@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agent.messages import Kind, Message, Quote
+from agent.messages import Kind, Message, Quote, omitted
 from channels.base import CatchUpSource, ChannelError, LastEvent, Refused
-from channels.slack.events import Json, SlackAccount, parse_event, readable_text, visible_text
+from channels.slack.events import Json, SlackAccount, has_own_words, parse_event, readable_text, visible_text
 from channels.slack.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ async def _list_until_complete(workspace: Workspace, method: str, field: str, li
 async def earlier_messages(workspace: Workspace, message: Message, limit: int, since: float = 0.0) -> list[Quote]:
     """Return the last messages of other authors above it, in its thread or, if it begins one, in its channel.
 
-    Raises ChannelError.
+    Those of a thread begin with its root, and say how many are left out. Raises ChannelError.
     """
     if message.private or limit < 1 or message.kind is not Kind.CHAT:
         return []
@@ -108,8 +108,17 @@ async def earlier_messages(workspace: Workspace, message: Message, limit: int, s
         pages = workspace.api.list_pages(
             "conversations.replies", "messages", MAX_THREAD_MESSAGES, ts=thread.topic, **query
         )
+        root: list[Json] = []
+        count = 0
         async for page in pages:
-            entries = [*entries, *_of_others(page, message, account)][-limit:]
+            others = [entry for entry in _of_others(page, message, account) if float(entry["ts"]) > since]
+            root += [entry for entry in others if entry["ts"] == thread.topic]
+            others = [entry for entry in others if entry["ts"] != thread.topic]
+            count, entries = count + len(others), [*entries, *others][-limit:]
+        above = [await _make_quote(workspace, entry, account) for entry in root]
+        quotes = [await _make_quote(workspace, entry, account) for entry in entries]
+        gap = [omitted(count - len(entries))] if count > len(entries) else []
+        return [*filter(None, above), *gap, *filter(None, quotes)]
     else:  # the newest come first
         async for page in workspace.api.list_pages("conversations.history", "messages", limit, **query):
             entries += _of_others(page, message, account)
@@ -163,4 +172,5 @@ async def _make_quote(workspace: Workspace, entry: Json, account: SlackAccount) 
     person = await workspace.find_person(entry.get("user") or "")
     name = person.name if person else entry.get("username") or entry.get("user") or "somebody"
     text = await workspace.with_names(content)
-    return Quote(name, text, "earlier", str(entry.get("user") or ""), str(entry["ts"]))
+    author, is_member = str(entry.get("user") or ""), bool(person and person.is_member and has_own_words(entry))
+    return Quote(name, text, "earlier", author, str(entry["ts"]), is_member)

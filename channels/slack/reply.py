@@ -14,14 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agent.blocks import Final, View
+from agent.blocks import NOTED_STEP, Final, View
 from agent.messages import Thread
 from catalogue import N_, _
 from channels.base import ChannelError, OutcomeUnknown, SentMessages, TryLater
-from channels.shared.buttons import final_button, live_button
 from channels.shared.posts import IDEMPOTENT_POSTS
-from channels.shared.progress import summary_line
 from channels.shared.rate_limit import Priority, RateLimiter
+from channels.shared.reply_layout import final_button, live_button, summary_line
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
 from channels.shared.texts import REPEAT_MARK, expiry_note, with_options
 from channels.slack.api import StreamEnded, thread_arguments
@@ -49,6 +48,7 @@ log = logging.getLogger(__name__)
 
 WORKING = N_("Working…")  # above the tasks of a running turn
 METADATA_TYPE = "fawn_reply"
+NOTICE_TASK = "notice:"  # the id of the task that shows a notice
 SEARCH_SECONDS = 86_400.0  # back in the history, for a message of unknown outcome
 MAX_SEARCHED_MESSAGES = 1000
 MAX_STREAM_WAIT_SECONDS = 1.0  # for a new stream, before a message is edited instead
@@ -74,9 +74,10 @@ class StreamState:
         if self.outcome_unknown or not text.startswith(self.text):
             return None
         wanted = {task.id: task for task in part.tasks}
-        for name, task in self.tasks.items():  # a task that disappeared has ended
+        for name, task in self.tasks.items():  # that disappeared: a notice has ended, a call waits for a person
             if name not in wanted and task.status in ("pending", "in_progress"):
-                wanted[name] = replace(task, status="complete")
+                ended = name.startswith((NOTICE_TASK, NOTED_STEP))
+                wanted[name] = replace(task, status="complete" if ended else "pending")
         changed = [task for name, task in wanted.items() if self.tasks.get(name) != task]
         chunks: list[Json] = [replace(task, details=self._missing_details(task)).chunk() for task in changed]
         if (wanted or self.plan) and part.plan not in ("", self.plan):
@@ -136,7 +137,7 @@ class SlackRenderer(MessageRenderer[SlackMessage]):
             text = "\n\n".join(texts)
             self._earlier_texts = "".join(f"{piece}\n\n" for piece in texts[:-1])
             if notice:
-                shown, notice = (*shown, SlackTask("notice", cut_bytes(notice, MAX_TITLE_BYTES), "in_progress")), ""
+                shown, notice = (*shown, SlackTask(NOTICE_TASK, cut_bytes(notice, MAX_TITLE_BYTES), "in_progress")), ""
         if not (text or shown or notice):
             return []
         chunks = split_for_slack(text, shown, streamed=self._streamed)

@@ -19,6 +19,7 @@ from slack_sdk.socket_mode.async_client import AsyncBaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from agent.messages import Message
+from agent.settings.network import choose_proxy
 from catalogue import N_, _
 from channels.base import (
     CatchUpSource,
@@ -32,7 +33,7 @@ from channels.base import (
     TokenRejected,
 )
 from channels.shared.background import BackgroundTasks
-from channels.shared.health import ConnectionHealth
+from channels.shared.event_connection import ConnectionHealth
 from channels.shared.inbound import Event
 from channels.shared.texts import text_for
 from channels.slack import SlackSettings
@@ -54,6 +55,7 @@ STABLE_SECONDS = 5.0  # a connection that lasts longer did not fail
 MAX_BACKOFF_SECONDS = 10.0
 MAX_REJECTED_BACKOFF_SECONDS = 30.0  # after a rejected token
 CONNECTION_CHECK_SECONDS = 0.25
+MAX_AT_ONCE = 1000  # frames of a connection
 
 
 class SocketConnection(SocketModeClient):
@@ -70,9 +72,25 @@ class SocketConnection(SocketModeClient):
             ping_interval=settings.ping_seconds,
             auto_reconnect_enabled=False,
         )
-        self.proxy = settings.proxy or None  # not the environment's
+        self.proxy = choose_proxy(url, settings.proxy)
         self.wss_uri = url
         self.must_reconnect = False  # Slack asked for it
+        self._room = asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def process_message(self) -> None:
+        """Take a frame once there is room: the SDK begins a task for each of them."""
+        await self._room.acquire()
+        try:
+            await super().process_message()  # type: ignore[no-untyped-call]  # the SDK leaves its types out
+        except BaseException:  # also when it is cancelled while no frame comes
+            self._room.release()
+            raise
+
+    async def run_message_listeners(self, message: Json, raw_message: str) -> None:
+        try:
+            await super().run_message_listeners(message, raw_message)
+        finally:
+            self._room.release()
 
     async def connect_to_new_endpoint(self, force: bool = False) -> None:
         self.must_reconnect = True
@@ -125,7 +143,11 @@ class SocketMode:
 
     def readiness(self) -> Readiness:
         """Return the health as last measured."""
-        return self.health.now.with_fault(TOKEN_SHARED if self.is_shared else "")
+        state = self.health.now.with_fault(TOKEN_SHARED if self.is_shared else "")
+        for workspace in self._workspaces:  # the socket has a token of its own, and one that never worked is in the log
+            if workspace.account and (token := workspace.api.token_state).fault:
+                state = state.with_fault(f"{workspace.account.workspace_name}: {token.fault}", token.since)
+        return state
 
     async def probe_connection(self) -> None:
         """Ask for a connection without opening it. Raises ChannelError."""
@@ -153,6 +175,8 @@ class SocketMode:
             longest = MAX_REJECTED_BACKOFF_SECONDS if rejected else MAX_BACKOFF_SECONDS
             return silent if isinstance(error, TimeoutError) else f"{error}.", longest
         self.health.set_health(Health.READY)
+        for workspace, _gap in gaps:
+            await workspace.list_people()
         if self._gaps.full():  # the waiting gap is part of this one
             self._gaps.get_nowait()
         self._gaps.put_nowait(gaps)

@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from agent.messages import Kind, Message, Quote, Thread
 from catalogue import N_, _
 from channels.base import ChannelError, Receipt, Refused
-from channels.shared import buttons, texts
+from channels.shared import reply_layout, texts
 from channels.shared.background import BackgroundTasks
 from channels.shared.caches import ExpiringDict, LatestDict
 from channels.shared.http_client import HttpClient
@@ -26,13 +26,15 @@ from channels.slack.events import NAME, QUESTION_PREFIX, Json, SlackAccount, hom
 log = logging.getLogger(__name__)
 
 LOOKUP_TIMEOUT_SECONDS = 1.0  # a message may wait so long for its author's name
-PERSON_SECONDS = 3600.0  # a person stays cached
+PERSON_SECONDS = 3600.0  # after which a person is looked up again
+STALE_SECONDS = 82_800.0  # …and for so long, a message of a member does not wait for it
 REFUSED_SECONDS = 30.0  # …after Slack refused the lookup
 FAILED_SECONDS = 2.0  # …after Slack did not answer
 SESSION_SECONDS = 3000.0  # between two "processing" statuses (Slack's session ends after an hour)
 MAX_TITLE_CHARS = 60  # of a session
 MAX_CHOICE_CHARS = 1900
 MAX_CACHED_PEOPLE = 10_000
+FIRST_LISTED_PEOPLE = 1000  # members of a workspace, listed at the connection
 MAX_LISTED_PEOPLE = 5000  # members of a workspace, listed when more people write at once than may be looked up singly
 LIST_AGAIN_SECONDS = 600.0
 SET_STATUS = "agents.sessions.setStatus"
@@ -65,42 +67,68 @@ class Person:
     guest: bool = False
     language: str = ""  # such as "zh-CN"
 
+    @property
+    def is_member(self) -> bool:
+        """Whether this is a person of the workspace."""
+        return not (self.bot or self.guest)
+
 
 class PeopleCache:
-    """The people of a workspace, cached."""
+    """The people of a workspace, cached. `seconds`: after which one is looked up again."""
 
-    def __init__(self, api: SlackApi) -> None:
+    def __init__(self, api: SlackApi, background: BackgroundTasks, seconds: float = PERSON_SECONDS) -> None:
         self._api = api
+        self._background = background
+        self._seconds = seconds
         # with the time.monotonic() of the next lookup
         self._known: LatestDict[str, tuple[Person | None, float]] = LatestDict(MAX_CACHED_PEOPLE)
         self._lookups: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._listing: asyncio.Task[None] | None = None
+        self._is_listed = False  # the members were, once
         self._listed_until = 0.0  # time.monotonic() before which the members are not listed again
 
     async def find_person(self, user: str, team: str) -> Person | None:
         """Return the person, or None if Slack does not answer in time."""
+        known, until = self._known.get(user, (None, 0.0))
+        now = time.monotonic()
+        if until > now or not user:
+            return known
+        if known and not known.guest and now < until + STALE_SECONDS:
+            self._known[user] = known, now + FAILED_SECONDS  # one lookup at a time
+            self._background.start_best_effort(self._renew(user, team, known), f"slack person {user}")
+            return known
         async with self._lookups.setdefault(user, asyncio.Lock()):  # one lookup for two messages at once
             known, until = self._known.get(user, (None, 0.0))
-            if until > time.monotonic() or not user:
-                return known
-            seconds = PERSON_SECONDS
-            try:
-                async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
-                    known = await self._look_up(user, team)
-            except Refused as error:  # no such person, or the scope users:read is missing: treat them as a guest
-                log.warning("slack.unknown_person user=%s reason=%s", user, error)
-                known, seconds = known or Person(user, team, guest=True), REFUSED_SECONDS
-            except (ChannelError, TimeoutError) as error:  # keep the old entry
-                log.info("slack.unnamed user=%s reason=%s", user, error or "no answer in time")
-                seconds = FAILED_SECONDS
-            self._known[user] = known, time.monotonic() + seconds
-            return known
+            return known if until > time.monotonic() else await self._renew(user, team, known)
+
+    async def _renew(self, user: str, team: str, known: Person | None) -> Person | None:
+        """Look a person up, and remember what Slack says for some time."""
+        seconds = self._seconds
+        try:
+            async with asyncio.timeout(LOOKUP_TIMEOUT_SECONDS):
+                known = await self._look_up(user, team)
+        except Refused as error:  # no such person, or the scope users:read is missing: treat them as a guest
+            log.warning("slack.unknown_person user=%s reason=%s", user, error)
+            known, seconds = known or Person(user, team, guest=True), REFUSED_SECONDS
+        except (ChannelError, TimeoutError) as error:  # keep the old entry
+            log.info("slack.unnamed user=%s reason=%s", user, error or "no answer in time")
+            seconds = FAILED_SECONDS
+        self._known[user] = known, time.monotonic() + seconds
+        return known
+
+    def list_first(self, team: str) -> None:
+        """List the members once, which are all of a small workspace: nobody's first message then waits for a lookup."""
+        if self._listing is None and not self._is_listed:
+            self._start_listing(team, FIRST_LISTED_PEOPLE)
+
+    def _start_listing(self, team: str, most: int) -> None:
+        self._listing = self._background.start(self._list_members(team, most), name="slack members")
 
     async def _look_up(self, user: str, team: str) -> Person:
         """Ask Slack about a person, or for whole pages of members if many are asked about at once."""
         if not self._api.limits.has_token("", "users.info"):
             if self._listing is None and time.monotonic() >= self._listed_until:
-                self._listing = asyncio.create_task(self._list_members(team), name="slack members")
+                self._start_listing(team, MAX_LISTED_PEOPLE)
             if self._listing:
                 await asyncio.shield(self._listing)
             known, until = self._known.get(user, (None, 0.0))
@@ -108,20 +136,22 @@ class PeopleCache:
                 return known
         return _parse_person((await self._api("users.info", user=user, include_locale=True))["user"], team)
 
-    async def _list_members(self, team: str) -> None:
+    async def _list_members(self, team: str, most: int) -> None:
         """Remember the first thousands of members (docs.slack.dev/reference/methods/users.list)."""
-        pages = self._api.list_pages("users.list", "members", MAX_LISTED_PEOPLE, page_size=1000, include_locale=True)
+        pages = self._api.list_pages("users.list", "members", most, page_size=1000, include_locale=True)
         try:
             async for page in pages:
-                until = time.monotonic() + PERSON_SECONDS
+                until = time.monotonic() + self._seconds
                 for member in page:
                     if isinstance(member, dict) and member.get("id"):
                         self._known[str(member["id"])] = _parse_person(member, team), until
+            self._is_listed = True
         except ChannelError as error:
             log.info("slack.not_listed reason=%s", error)
         finally:
             self._listing = None
-            self._listed_until = time.monotonic() + LIST_AGAIN_SECONDS
+            if most == MAX_LISTED_PEOPLE:
+                self._listed_until = time.monotonic() + LIST_AGAIN_SECONDS
 
 
 def _parse_person(user: Json, team: str) -> Person:
@@ -144,7 +174,7 @@ class Workspace:
         background: BackgroundTasks,
     ) -> None:
         self.api = SlackApi("bot_token", tokens.bot_token, settings, http)
-        self._people = PeopleCache(self.api)
+        self._people = PeopleCache(self.api, background)
         self._agent_view = settings.agent_view
         self.account: SlackAccount | None = None
         self.scopes: set[str] = set()  # of the token, with the account
@@ -174,8 +204,12 @@ class Workspace:
             threads = self._agent_view if self._agent_view is not None else AGENT_SCOPE in self.scopes
             who_am_i = (who["team_id"], who["user_id"], who["bot_id"], who["user"], who["team"], url)
             self.account = SlackAccount(*who_am_i, direct_threads=threads)
-            log.info("slack.connected bot=@%s workspace=%s (%s)", who["user"], who["team"], who["team_id"])
+            log.info("slack.connected bot=%s workspace=%s team=%s", who["user"], who["team"], who["team_id"])
         return self.account
+
+    async def list_people(self) -> None:
+        """Learn in the background who the members are. Raises ChannelError."""
+        self._people.list_first((await self.identify()).team_id)
 
     async def find_person(self, user: str) -> Person | None:
         """Return the person, or None if Slack does not answer in time. Raises ChannelError."""
@@ -201,7 +235,8 @@ class Workspace:
         Raises EventDelayed if Slack does not answer in time.
         """
         author = message.author
-        if author.bot or message.kind in (Kind.EDIT, Kind.DELETE):  # these change a message accepted before
+        edits = message.kind is Kind.EDIT and (message.private or not message.addressed)
+        if author.bot or edits or message.kind is Kind.DELETE:  # of a message that was accepted before
             return message
         person = await self.find_person(author.id)
         if person is None:
@@ -210,9 +245,14 @@ class Workspace:
         return replace(message, author=known, origin=known.origin)
 
     async def with_quote_names(self, quote: Quote) -> Quote:
-        """Replace the author's id by the name, if Slack knows it, and name the mentions."""
+        """Replace the author's id by the name, if Slack knows it, and name the mentions.
+
+        What the event says of its author, `member`, stays only for a member of the workspace.
+        """
         person = await self.find_person(quote.author) if re.fullmatch(r"[UW][A-Z0-9]+", quote.author) else None
-        return replace(quote, author=person.name if person else quote.author, text=await self.with_names(quote.text))
+        is_member = quote.member and bool(person and person.is_member)
+        text = await self.with_names(quote.text)
+        return replace(quote, author=person.name if person else quote.author, text=text, member=is_member)
 
     async def with_names(self, text: str) -> str:
         """Add their names to the mentions of people, and replace those of channels by their names."""
@@ -360,7 +400,8 @@ class Workspace:
             if self.account and (seen := home_after_press(payload, self.account)):
                 await self.pipeline.store([await self.with_author(seen)], notify=False)
                 return
-            await self._show_choice(event, receipt, payload)
+            if self.pipeline.is_answered(event, receipt):
+                await self._show_choice(event, receipt, payload)
         elif _is_stop_button(payload) or (
             _is_withdrawn(event) and (event.thread in self._working or event.thread in self._watched)
         ):
@@ -372,10 +413,10 @@ class Workspace:
 
     async def _show_choice(self, click: Message, receipt: Receipt, payload: Json) -> None:
         """Replace the buttons by the choice, or tell the person privately why it had no effect."""
-        if refusal := buttons.press_refusal(click, receipt):
+        if refusal := reply_layout.press_refusal(click, receipt):
             await self.api("chat.postEphemeral", **thread_arguments(click.thread), user=click.author.id, text=refusal)
             return
-        if buttons.is_stop(click):
+        if reply_layout.is_stop(click):
             return
         chosen = texts.choice_line(click.text[:MAX_CHOICE_CHARS], click.author.name) if click.kind is Kind.CLICK else ""
         if payload["container"].get("is_ephemeral"):
@@ -387,7 +428,7 @@ class Workspace:
         kept = [
             b
             for b in payload["message"].get("blocks") or ()
-            if not str(b.get("block_id", "")).startswith((QUESTION_PREFIX, buttons.PREFIX))
+            if not str(b.get("block_id", "")).startswith((QUESTION_PREFIX, reply_layout.PREFIX))
         ]
         if text and not any(b.get("type") in CONTENT_BLOCKS for b in kept):  # a streamed text has no block
             kept = [{"type": "markdown", "text": text}, *kept]

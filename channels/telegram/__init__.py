@@ -55,4 +55,4 @@ IDS = IdForms(  # of people, and of groups, which are negative (core.telegram.or
 )
 MORE_HOSTS: Mapping[str, Sequence[str]] = {}  # files come from the API's host, core.telegram.org/bots/api#getfile
 connect = partial(open_channel, "channels.telegram.channel:TelegramChannel")
-probe = partial(run_probe, "channels.telegram.account_probe:probe")
+probe = partial(run_probe, "channels.telegram.setup:probe")

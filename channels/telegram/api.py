@@ -1,23 +1,135 @@
-"""Call the Bot API through python-telegram-bot: addressed by thread, with its errors as channel errors."""
+"""Call the Bot API through python-telegram-bot: addressed by thread, with its errors as channel errors.
+
+Run python-telegram-bot over the channels' HTTP client, with errors by what the server received.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 from urllib.parse import quote
 
+import aiohttp
+import orjson
 import telegram
-from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, TelegramError
+from telegram.error import BadRequest, ChatMigrated, Conflict, Forbidden, InvalidToken, NetworkError, TelegramError
+from telegram.request import BaseRequest, RequestData
 from telegram.warnings import PTBUserWarning
 
 from agent.messages import Thread
-from channels.base import ChannelError, ChatGone, Refused, TokenRejected, TryLater
-from channels.shared.http_client import HttpClient
+from channels.base import ChannelError, ChatGone, MayPass, OutcomeUnknown, Refused, TokenRejected, TryLater
+from channels.shared.http_client import (
+    CALL_TIMEOUT,
+    LONG_POLL,
+    HttpClient,
+    RateLimited,
+    call_timeout,
+    retry_after_seconds,
+)
 from channels.shared.reply_writer import MessageMissing
 from channels.telegram import TelegramSettings
-from channels.telegram.transport import SdkTransport, TransportError
+
+_REJECTED = "Telegram rejects the bot's token"
+
+
+class TransportError(NetworkError):
+    """Carry a channel error through the SDK, which passes on only its own errors."""
+
+    def __init__(self, reason: ChannelError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class SdkTransport(BaseRequest):
+    """Make the SDK's calls with `http`, which its owner opens and closes."""
+
+    def __init__(self, http: HttpClient) -> None:
+        self._http = http
+
+    @property
+    def read_timeout(self) -> float:
+        return CALL_TIMEOUT.sock_read or 0.0
+
+    async def initialize(self) -> None: ...
+
+    async def shutdown(self) -> None: ...
+
+    @staticmethod
+    def parse_json_payload(payload: bytes) -> dict[str, Any]:  # the shape is the method's
+        """Parse an answer. Raises TransportError if it is not the Bot API's, such as a proxy's page."""
+        try:
+            parsed = orjson.loads(payload)
+        except ValueError:
+            parsed = _parse_lenient_json(payload)
+        if not isinstance(parsed, dict) or not {"result", "description"} & parsed.keys():
+            raise TransportError(TryLater("the answer is not from Telegram"))
+        return parsed
+
+    async def do_request(  # the signature is the SDK's
+        self,
+        url: str,
+        method: str,
+        request_data: RequestData | None = None,
+        read_timeout: object = BaseRequest.DEFAULT_NONE,
+        write_timeout: object = BaseRequest.DEFAULT_NONE,
+        connect_timeout: object = BaseRequest.DEFAULT_NONE,
+        pool_timeout: object = BaseRequest.DEFAULT_NONE,
+    ) -> tuple[int, bytes]:
+        """Make one call. Raises TransportError for a lost call, 429 and 5xx; the SDK reads other statuses."""
+        options = _request_body(request_data)
+        if isinstance(read_timeout, (int, float)):
+            options |= {"timeout": call_timeout(read_timeout), "trace_request_ctx": LONG_POLL}
+        try:
+            with self._http.token_state.watch():
+                async with self._http.request(method, url, **options) as answer:
+                    payload = await answer.read()
+                    _check_status(answer.status, payload, answer.headers)
+        except ChannelError as error:
+            raise TransportError(error) from None
+        return answer.status, payload
+
+
+def _parse_lenient_json(payload: bytes) -> object:
+    """Parse JSON with half a surrogate pair, which orjson rejects: one such character must not stop all updates."""
+    try:
+        text = json.dumps(json.loads(payload), ensure_ascii=False)
+    except ValueError:
+        return None
+    return orjson.loads(text.encode("utf-8", "replace"))
+
+
+def _request_body(data: RequestData | None) -> dict[str, Any]:
+    """Return the body of a call as options of `HttpClient.request`."""
+    if data is None or not data.parameters:
+        return {}
+    if not data.contains_files:
+        return {"data": orjson.dumps(data.parameters), "headers": {"Content-Type": "application/json"}}
+    form = aiohttp.FormData(quote_fields=False)
+    for name, value in data.json_parameters.items():
+        form.add_field(name, value)
+    for name, (filename, content, mime) in data.multipart_data.items():
+        form.add_field(name, content, filename=filename, content_type=mime)
+    return {"data": form}
+
+
+def _check_status(status: int, payload: bytes, headers: Mapping[str, str]) -> None:
+    """Raise the channel error of an answer that is not the Bot API's own."""
+    if status == 401:  # a method that the server does not know is a 404, as is a token of another form
+        raise TokenRejected(_REJECTED, 60.0)
+    if status == 429:
+        try:  # core.telegram.org/bots/api#responseparameters
+            seconds = float(orjson.loads(payload)["parameters"]["retry_after"])
+        except (ValueError, KeyError, TypeError):
+            seconds = retry_after_seconds(headers)
+        raise RateLimited("Telegram", seconds)
+    if status == 504:
+        raise OutcomeUnknown("Telegram's gateway timed out (504)")
+    if status >= 500:
+        raise TryLater(f"Telegram answered {status}")
+
 
 logging.getLogger("telegram.Bot").setLevel(logging.WARNING)  # its debug lines contain the token and messages
 # The SDK's typed methods build an object of each answer, which costs more than the call.
@@ -73,7 +185,7 @@ def map_api_error(error: TelegramError) -> ChannelError:
         case TransportError():
             return error.reason
         case InvalidToken():
-            return TokenRejected("Telegram rejects the bot's token", 60.0)
+            return TokenRejected(_REJECTED, 60.0)
         case Conflict():
             return PollConflict(error.message, 10.0)
         case ChatMigrated():
@@ -82,9 +194,9 @@ def map_api_error(error: TelegramError) -> ChannelError:
             return ChatGone(error.message)
         case BadRequest():
             text = error.message.lower()
-            kind = next((kind for kind, known in _ERROR_TEXTS if any(part in text for part in known)), Refused)
+            kind = next((kind for kind, known in _ERROR_TEXTS if any(part in text for part in known)), MayPass)
             return kind(error.message)
-    return Refused(error.message)
+    return MayPass(error.message)
 
 
 class TelegramApi(HttpClient):

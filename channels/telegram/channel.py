@@ -25,10 +25,10 @@ from channels.base import (
     Reply,
     SentMessages,
 )
-from channels.shared import file_limits
 from channels.shared.caches import TypingActions
+from channels.shared.files import multipart_file_name, no_longer_available, too_large
 from channels.shared.http_client import opened_file
-from channels.shared.markdown_split import cut_units
+from channels.shared.markdown import cut_units
 from channels.shared.platform_channel import FilePost, FileRules, PlatformChannel
 from channels.shared.rate_limit import RateLimiter, RateLimits, RateLimitScope
 from channels.shared.reply_writer import ReplyWriter
@@ -73,7 +73,7 @@ class TelegramChannel(PlatformChannel):
     async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
         await self._poller.run(receive)
 
-    def readiness(self) -> Readiness:
+    def _connection_readiness(self) -> Readiness:
         return self._poller.health.now
 
     def reply(self, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
@@ -140,7 +140,7 @@ class TelegramChannel(PlatformChannel):
             parts = []
             for file in files:
                 content = await opened.enter_async_context(opened_file(file.path))
-                name = file_limits.multipart_file_name(file)
+                name = multipart_file_name(file)
                 parts.append(telegram.InputFile(content, filename=name, attach=len(files) > 1, read_file_handle=False))
             if len(files) == 1:
                 arguments = {kind: parts[0], **({"caption": captions[0]} if captions[0] else {})}
@@ -157,8 +157,8 @@ class TelegramChannel(PlatformChannel):
             path = str((await self._api("getFile", file_id=attachment.ref))["file_path"])
         except Refused as error:
             if "too big" in str(error).lower():
-                raise file_limits.too_large(MAX_DOWNLOAD_BYTES) from None
-            raise file_limits.no_longer_available("Telegram") from None
+                raise too_large(MAX_DOWNLOAD_BYTES) from None
+            raise no_longer_available("Telegram") from None
         return self._api.download_file(path)
 
     def _rate_limit_scope(self, thread: Thread) -> RateLimitScope:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -15,11 +15,11 @@ from telegram import MessageEntity as Entity
 from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Origin, Quote, Thread, Unreadable
 from catalogue import N_
 from channels.base import parse_command_text
-from channels.shared.buttons import as_command
-from channels.shared.markdown_split import utf16_length
+from channels.shared.inbound import adds_mention
+from channels.shared.markdown import utf16_length
+from channels.shared.reply_layout import as_command
 from channels.shared.texts import feedback_of, option_in_full, remove_bot_mention
-from channels.shared.unread import UNKNOWN_KIND, make_unread, with_author
-from channels.shared.visible_text import join_visible
+from channels.shared.visible_text import UNKNOWN_KIND, join_visible, make_unread, with_author
 from channels.telegram.visible_text import card_lines
 
 NAME = "telegram"
@@ -149,17 +149,11 @@ def _parse_edit(message: telegram.Message, account: TelegramAccount, update_id: 
     if author is None or not text:
         return None
     key = _message_key(message, account)
-    addressed = message.chat.type == "private" or mentioned
-    return _make_event(
-        message,
-        account,
-        author,
-        key=f"{key}:edit:{update_id}",
-        target=key,
-        text=text,
-        kind=Kind.EDIT,
-        addressed=addressed,
-    )
+    change: dict[str, Any] = {"key": f"{key}:edit:{update_id}", "target": key, "kind": Kind.EDIT}
+    whole = _parse_message(message, account) if mentioned else None
+    if whole and whole.kind is Kind.CHAT and adds_mention(whole, message.date.timestamp()):
+        return replace(whole, **change)
+    return _make_event(message, account, author, text=text, addressed=message.chat.type == "private", **change)
 
 
 def _parse_click(query: telegram.CallbackQuery, account: TelegramAccount) -> Message | None:
@@ -236,6 +230,7 @@ def _make_event(
         time=(message.edit_date or message.date).timestamp(),
         private=message.chat.type == "private",
         fleeting=message.chat.type != "private" and not more.get("addressed", True),
+        chat_name=message.chat.title or "",
         **more,
         origin=author.origin,
     )
@@ -340,10 +335,12 @@ def _reply_context(
         user.full_name if user else (replied.sender_chat.effective_name if replied.sender_chat else None) or "somebody"
     )
     files = _attachments_of(replied)
-    said = join_visible(_text_without_mention(replied, account)[0], card_lines(replied))
+    own = _text_without_mention(replied, account)[0].strip()
+    said = join_visible(own, card_lines(replied))
     quoted = part or said or ", ".join(file.name for file in files)
-    author = str(user.id) if user else ""
-    return ((Quote(name, quoted, author_id=author),) if quoted else ()), False, files
+    is_typed = quoted in (part, own) and not (replied.forward_origin or replied.via_bot)
+    author, is_member = str(user.id) if user else "", is_typed and user is not None and not user.is_bot
+    return ((Quote(name, quoted, author_id=author, member=is_member),) if quoted else ()), False, files
 
 
 def _origin_id(origin: telegram.MessageOrigin) -> str:

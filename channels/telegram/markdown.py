@@ -13,8 +13,13 @@ from typing import Any
 
 import pyromark
 
-from channels.shared.markdown_split import utf16_length
-from channels.shared.text_table import MAX_ALIGNED_CELLS, align_table
+from channels.shared.markdown import (
+    MAX_ALIGNED_CELLS,
+    align_table,
+    close_wide_emphasis,
+    open_wide_emphasis,
+    utf16_length,
+)
 
 Entity = dict[str, Any]  # a MessageEntity (core.telegram.org/bots/api#messageentity)
 
@@ -42,6 +47,7 @@ def to_entities(markdown: str) -> tuple[str, list[Entity]]:
     markdown = markdown if markdown.isascii() else markdown.encode("utf-8", "replace").decode()  # no lone surrogates
     if not _MARKUP.search(markdown):
         return markdown, []
+    markdown = open_wide_emphasis(markdown)
     builder = _EntityBuilder(markdown.encode())
     for event, where in pyromark.events_with_range(markdown, options=PARSER_OPTIONS):
         builder.take_event(event, where["start"], where["end"])
@@ -206,6 +212,7 @@ class _EntityBuilder:
     # ------------------------------------------------------------ writing
 
     def write(self, text: str) -> None:
+        text = close_wide_emphasis(text)
         if self.cell is not None:
             self.cell.append(text)
             return

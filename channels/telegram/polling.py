@@ -12,11 +12,11 @@ from agent.backoff import backoff_seconds, jitter
 from agent.messages import Kind, Message, Thread
 from channels.base import ChannelError, Health, NotStored, Receipt, Receive, TokenRejected
 from channels.shared.background import BackgroundTasks
-from channels.shared.buttons import is_stop, press_toast
-from channels.shared.caches import TypingActions
-from channels.shared.health import ConnectionHealth
+from channels.shared.caches import ExpiringDict, TypingActions
+from channels.shared.event_connection import ConnectionHealth
 from channels.shared.http_client import RateLimited
 from channels.shared.inbound import InboundPipeline
+from channels.shared.reply_layout import is_stop, press_toast
 from channels.shared.texts import choice_line
 from channels.telegram.api import PollConflict, TelegramApi
 from channels.telegram.events import ALLOWED_UPDATES, NAME, TelegramAccount, parse_update
@@ -28,6 +28,7 @@ POLL_GRACE_SECONDS = 8.0  # how late an answer may be before the connection coun
 MAX_BACKOFF_SECONDS = 10.0  # while the server cannot be reached
 MAX_TOKEN_BACKOFF_SECONDS = 30.0  # while Telegram rejects the token
 UNDISTURBED_SECONDS = 1.5  # after which this poller keeps polling when another one appears
+CLEARED_SECONDS = 10.0  # after the buttons of a message were taken away, in which that is not asked again
 STANDBY_SECONDS = 4.0  # between two checks for the other poller: longer than UNDISTURBED_SECONDS
 STANDBY_POLL_SECONDS = 2  # how long such a check waits for updates
 MAX_TOAST_CHARS = 200
@@ -62,6 +63,7 @@ class Poller:
         self._failed_batches = 0  # in a row that could not be stored
         self._commands: list[dict[str, str]] = []
         self._background = background
+        self._cleared: ExpiringDict[str, bool] = ExpiringDict()  # messages without buttons since
         self._pipeline = InboundPipeline(
             NAME,
             background,
@@ -108,7 +110,7 @@ class Poller:
         if time.monotonic() - self._asked_account > self._account_seconds:
             known, self._account = self._account, await self._ask_account()
             if known != self._account:
-                log.info("telegram.renamed bot=@%s", self._account.username)
+                log.info("telegram.renamed bot=%s", self._account.username)
         return self._account
 
     async def _ask_account(self) -> TelegramAccount:
@@ -120,7 +122,7 @@ class Poller:
         """Ask for the bot's account. Removes a webhook, which would receive the updates instead."""
         await self._api("deleteWebhook")
         self._account = await self._ask_account()
-        log.info("telegram.connected bot=@%s", self._account.username)
+        log.info("telegram.connected bot=%s", self._account.username)
         if self._commands:
             self._background.start_best_effort(self._api("setMyCommands", commands=self._commands), "telegram commands")
         return self._account
@@ -166,14 +168,15 @@ class Poller:
                 return
             self._failed_batches = 0
             for (raw, event), receipt in zip(parsed, receipts, strict=True):
-                if isinstance(event, Message) and "callback_query" in raw:
+                is_press = isinstance(event, Message) and "callback_query" in raw
+                if isinstance(event, Message) and is_press and self._pipeline.is_answered(event, receipt):
                     showing = self._show_choice(raw["callback_query"]["message"], event, receipt)
                     self._background.start_best_effort(showing, f"telegram click {event.key}")
         self._offset = max(self._offset, *(raw["update_id"] + 1 for raw in updates))
 
     async def _show_choice(self, question: Mapping[str, Any], click: Message, receipt: Receipt) -> None:
         """Answer a click. Show the choice in place of the buttons, which stay if the person may not use them."""
-        query = click.key.rpartition(":")[2]
+        query, place = click.key.rpartition(":")[2], f"{click.thread.chat}/{click.id}"
         toast = press_toast(click, receipt)[:MAX_TOAST_CHARS]
         try:
             await self._api("answerCallbackQuery", callback_query_id=query, text=toast)
@@ -182,7 +185,10 @@ class Poller:
             chosen = choice_arguments(question, choice_line(click.text, click.author.name)) if is_choice else {}
             if chosen:
                 await self._api.call_in_thread(click.thread, "editMessageText", message_id=int(click.id), **chosen)
-            elif receipt is not Receipt.IGNORED and not is_stop(click):  # that button goes with the end of the reply
+            elif receipt is Receipt.IGNORED or is_stop(click):  # that button goes with the end of the reply
+                pass
+            elif receipt is Receipt.ACCEPTED or place not in self._cleared:
+                self._cleared.set(place, True, CLEARED_SECONDS)
                 await self._api.call_in_thread(click.thread, "editMessageReplyMarkup", message_id=int(click.id))
 
     # ------------------------------------------------------------ failures

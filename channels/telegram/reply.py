@@ -13,10 +13,22 @@ from agent.blocks import Ask, Final, View
 from agent.messages import Thread
 from catalogue import _
 from channels.base import ChatGone, Refused, TokenRejected
-from channels.shared import buttons, progress, texts
+from channels.shared import texts
 from channels.shared.caches import TypingActions
-from channels.shared.markdown_split import cut_units, split_markdown, utf16_length
-from channels.shared.reply_layout import button_labels, lay_out
+from channels.shared.markdown import cut_units, split_markdown, utf16_length
+from channels.shared.reply_layout import (
+    PREFIX,
+    button_label,
+    button_labels,
+    final_button,
+    folded_lines,
+    join_latest,
+    lay_out,
+    live_button,
+    live_head,
+    notice_line,
+    summary_line,
+)
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
 from channels.telegram.api import NotModified, TelegramApi
 from channels.telegram.markdown import Entity, to_entities, without_mentions
@@ -76,8 +88,8 @@ class TelegramRenderer(MessageRenderer[TelegramMessage]):
 
     def render(self, view: View) -> list[TelegramMessage]:
         """Render a running turn: plan and latest steps, the text, the notice."""
-        head = progress.live_head(view, MAX_HEAD_UNITS, utf16_length)
-        foot = progress.notice_line(view)
+        head = live_head(view, MAX_HEAD_UNITS, utf16_length)
+        foot = notice_line(view)
         if not (head or foot or view.text):
             return []
         head, foot = f"{head}\n\n" if head else "", f"\n\n{foot}" if foot else ""
@@ -86,14 +98,14 @@ class TelegramRenderer(MessageRenderer[TelegramMessage]):
         ) or [""]
         parts = [TelegramMessage(chunk) for chunk in chunks]
         parts[0] = replace(parts[0], head=head)
-        parts[-1] = replace(parts[-1], foot=foot, buttons=_command_buttons(buttons.live_button(view, self._key)))
+        parts[-1] = replace(parts[-1], foot=foot, buttons=_command_buttons(live_button(view, self._key)))
         return parts
 
     def render_final(self, final: Final) -> list[TelegramMessage]:
         """Render the answer, with the options of an open question as buttons under its last message."""
         parts: list[TelegramMessage] = []
-        summary = progress.summary_line(final)
-        command = _command_buttons(buttons.final_button(final, self._key))
+        summary = summary_line(final)
+        command = _command_buttons(final_button(final, self._key))
         for text, ask in lay_out(final, _fits, MAX_LABEL_CHARS):
             keys, room = _question_buttons(ask) if ask else command, CHUNK_UNITS - (MAX_SUMMARY_UNITS if summary else 0)
             messages = [TelegramMessage(chunk) for chunk in split_markdown(text, room, self._message_units)]
@@ -114,7 +126,7 @@ class TelegramRenderer(MessageRenderer[TelegramMessage]):
         return replace(part, head=f"{_(texts.REPEAT_MARK)} {part.head}")
 
     def plain(self, part: TelegramMessage) -> TelegramMessage:
-        options = [label for label, data, _ in part.buttons if not data.startswith(buttons.PREFIX)]
+        options = [label for label, data, _ in part.buttons if not data.startswith(PREFIX)]
         text = texts.with_options(part.head + part.markdown + part.foot, options)
         summary = part.fold.partition("\n")[0]
         text = cut_units(text, MAX_MESSAGE_UNITS - utf16_length(summary) - 2)
@@ -200,7 +212,7 @@ class TelegramRenderer(MessageRenderer[TelegramMessage]):
     def _fold(self, final: Final, summary: str, part: TelegramMessage) -> str:
         """Return the summary of the steps, and as many of them as the message has room for."""
         room = min(CHUNK_UNITS - self._message_units(part.markdown + summary) - 4, MAX_FOLD_UNITS)
-        lines = progress.join_latest(progress.folded_lines(final), room, self._message_units)
+        lines = join_latest(folded_lines(final), room, self._message_units)
         return f"{summary}\n{lines}" if lines else summary
 
     def _message_units(self, text: str) -> int:
@@ -244,7 +256,7 @@ def _message_entities(part: TelegramMessage) -> tuple[str, list[Entity]]:
 
 
 def _command_buttons(data: str) -> tuple[TelegramButton, ...]:
-    return ((buttons.button_label(data), data, ""),) if data else ()
+    return ((button_label(data), data, ""),) if data else ()
 
 
 def _fits(ask: Ask) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyromark
 
-from channels.shared.markdown_split import utf16_length
+from channels.shared.markdown import close_wide_emphasis, open_wide_emphasis, utf16_length
 from channels.telegram.markdown import LINK, NAME, PARSER_OPTIONS, ZERO_WIDTH_SPACE
 
 MAX_RICH_UNITS, MAX_BLOCKS, MAX_COLUMNS, MAX_DEPTH = 32_768, 500, 20, 16  # of a rich message
@@ -31,9 +31,10 @@ def to_rich_html(markdown: str, *, mentions: bool) -> str:
     if not any(mark in markdown for mark in _MARKS):
         return ""
     writer = _HtmlWriter(mentions)
-    for event in pyromark.events(markdown.encode("utf-8", "replace").decode(), options=PARSER_OPTIONS):
+    markdown = open_wide_emphasis(markdown.encode("utf-8", "replace").decode())
+    for event in pyromark.events(markdown, options=PARSER_OPTIONS):
         writer.take_event(event)
-    html = "".join(writer.out)
+    html = close_wide_emphasis("".join(writer.out))
     fits = writer.blocks <= MAX_BLOCKS and writer.columns <= MAX_COLUMNS and writer.depth <= MAX_DEPTH
     return html if writer.is_needed and fits and utf16_length(html) <= MAX_RICH_UNITS else ""
 

@@ -1,7 +1,7 @@
 """WeChat channel: a robot of Tencent's iLink, with which one person talks after scanning a code.
 
 The configuration imports only this file. `polling` fetches messages, and `reply` answers them, over `api`
-(docs/decisions/0162-wechat-by-the-vendors-robot.md).
+(docs/decisions/archive-channels.md).
 """
 
 from __future__ import annotations

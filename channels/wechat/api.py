@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from catalogue import N_, _
-from channels.base import OutcomeUnknown, Refused, TokenRejected, TryLater
+from channels.base import MayPass, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.shared.http_client import LONG_POLL, HttpClient, call_timeout, read_body
 
 VERSION = "2.4.9"  # of the client whose protocol this is
@@ -36,7 +36,7 @@ class SendRefused(Refused):
     """More than ten messages or 24 hours since the person wrote, or too fast: the answer does not say which."""
 
 
-class WeChatRefusal(Refused):
+class WeChatRefusal(MayPass):
     """The platform refused a call, with a code."""
 
 
@@ -54,7 +54,8 @@ class WeChatApi(HttpClient):
     async def __call__(self, verb: str, body: Mapping[str, Any], *, repeatable: bool = False) -> dict[str, Any]:
         """Make a call and return its answer. Raises LoggedOut, SendRefused, WeChatRefusal and what calls raise."""
         options: dict[str, Any] = {"data": orjson.dumps({**body, "base_info": BASE_INFO}), "headers": self._signed()}
-        return await self._fetch("POST", f"{self.url}/ilink/bot/{verb}", repeatable=repeatable, **options)
+        with self.token_state.watch():
+            return await self._fetch("POST", f"{self.url}/ilink/bot/{verb}", repeatable=repeatable, **options)
 
     async def poll(self, cursor: str) -> dict[str, Any]:
         """Return what is after the cursor, or comes within the time of a poll; nothing for an ordinary timeout."""

@@ -34,7 +34,7 @@ from channels.base import (
 )
 from channels.shared.caches import LatestDict, TypingActions
 from channels.shared.code_sign_in import OfferedScreen, SignInState
-from channels.shared.health import ConnectionHealth
+from channels.shared.event_connection import ConnectionHealth
 from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import FilePost, PlatformChannel
@@ -197,7 +197,7 @@ class WeChatChannel(PlatformChannel):
         if events:
             await self._pipeline.store(events)
 
-    def readiness(self) -> Readiness:
+    def _connection_readiness(self) -> Readiness:
         return self._health.now
 
     async def _show_typing(self, place: tuple[str, str]) -> None:

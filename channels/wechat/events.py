@@ -10,8 +10,7 @@ import orjson
 
 from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, ReplyHandle, Thread, Unreadable
 from channels.base import parse_command_text
-from channels.shared.unread import make_unread, with_author
-from channels.shared.visible_text import dict_of, dicts_in, text_of
+from channels.shared.visible_text import dict_of, dicts_in, make_unread, text_of, with_author
 from channels.wechat import NAME
 
 MAX_TEXT_CHARS = 65_536

@@ -18,7 +18,7 @@ from agent.messages import Attachment
 from catalogue import N_, _
 from channels.base import OutcomeUnknown, Refused, TryLater
 from channels.shared.encrypted_files import decrypted
-from channels.shared.file_limits import CHUNK, no_longer_available
+from channels.shared.files import CHUNK, no_longer_available
 from channels.wechat.api import WeChatApi
 
 BLOCK = 16  # bytes

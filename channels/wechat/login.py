@@ -13,8 +13,7 @@ import orjson
 
 from catalogue import N_, _
 from channels.base import OutcomeUnknown, Refused, TryLater
-from channels.shared.lifecycle import opened
-from channels.shared.setup_guide import Scanned, ScanScreen
+from channels.shared.lifecycle import Scanned, ScanScreen, opened
 from channels.shared.visible_text import text_of
 from channels.wechat import WeChatSettings
 from channels.wechat.api import WeChatApi

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from agent.blocks import Ask, Final
 from catalogue import _
 from channels.base import SentMessages
-from channels.shared import progress, texts
-from channels.shared.markdown_split import split_markdown
+from channels.shared import reply_layout, texts
+from channels.shared.markdown import split_markdown
 from channels.shared.reply_layout import lay_out
-from channels.shared.unchangeable import UnchangeableRenderer, digest_of
+from channels.shared.reply_window import UnchangeableRenderer, digest_of
 
 MAX_TEXT_CHARS = 3_800  # of a message: 4,000, with a mark
 
@@ -56,7 +56,7 @@ class WeChatRenderer(UnchangeableRenderer[WeChatMessage]):
 
     def render_final(self, final: Final) -> list[WeChatMessage]:
         """Render the answer with all its questions as one text, which is split only where it is too long."""
-        whole = "\n\n".join(text for text, _ask in lay_out(final, _never, 0, progress.summary_line(final)))
+        whole = "\n\n".join(text for text, _ask in lay_out(final, _never, 0, reply_layout.summary_line(final)))
         whole = whole.encode("utf-8", "replace").decode()  # no lone surrogates
         return [WeChatMessage(chunk) for chunk in split_markdown(whole, MAX_TEXT_CHARS)]
 

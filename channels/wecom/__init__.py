@@ -1,7 +1,7 @@
 """WeCom channel: a smart robot over its long connection, which needs no public address.
 
 The configuration imports only this file. `connection` holds the line, `events` reads what comes over it, and `reply`
-answers (docs/decisions/0155-wecom-over-its-long-connection.md).
+answers (docs/decisions/archive-channels.md).
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ class WeComSettings:
 
 
 Settings = WeComSettings  # the configuration loader looks for this name
-IDS = IdForms(  # of members (developer.work.weixin.qq.com/document/path/90195); "@" and one is their direct chat
-    r"[A-Za-z0-9][A-Za-z0-9_@.-]{0,63}",
-    r"@?[A-Za-z0-9][A-Za-z0-9_@.-]{0,127}",
+# Of members (developer.work.weixin.qq.com/document/path/90195), and of others with their company in front; "@" and one
+# is their direct chat.
+IDS = IdForms(
+    r"(?:[A-Za-z0-9_-]+:)?[A-Za-z0-9][A-Za-z0-9_@.-]{0,63}",
+    r"@?(?:[A-Za-z0-9_-]+:)?[A-Za-z0-9][A-Za-z0-9_@.-]{0,127}",
     N_("ids have letters, digits, _, -, @ and dots; `fawn pair list` shows the id of each person who wrote to the bot"),
     certain=False,
 )
 MORE_HOSTS: Mapping[str, Sequence[str]] = {"weixin.qq.com": ("*.myqcloud.com",)}  # the `url` of pictures and files
 connect = partial(open_channel, "channels.wecom.channel:WeComChannel")
-probe = partial(run_probe, "channels.wecom.account_probe:probe_address")
+probe = partial(run_probe, "channels.wecom.setup:probe_address")

@@ -7,6 +7,7 @@ import base64
 import hashlib
 import math
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -24,7 +25,7 @@ from channels.base import (
     SentMessages,
     StateStore,
 )
-from channels.shared import file_limits
+from channels.shared import files
 from channels.shared.early_files import EarlyFiles, name_of
 from channels.shared.http_client import HttpClient, opened_file
 from channels.shared.platform_channel import FilePost
@@ -100,7 +101,8 @@ class WeComChannel(RobotChannel):
         if event is None:
             return
         [receipt] = await self._pipeline.store_with_retries([event])
-        if isinstance(event, Message) and event.kind is Kind.CLICK and receipt is not Receipt.IGNORED:
+        is_press = isinstance(event, Message) and event.kind is Kind.CLICK and receipt is not Receipt.IGNORED
+        if isinstance(event, Message) and is_press and self._pipeline.is_answered(event, receipt):
             name = event.author.name
             shown = choice_line(event.text, name) if receipt is Receipt.ACCEPTED else text_for(event, ANSWERED)
             self._background.start_best_effort(self._show_choice(event, req_id, shown), f"wecom click {event.id}")
@@ -130,9 +132,9 @@ class WeComChannel(RobotChannel):
         renderer = WeComRenderer(self._line, thread, posts, scope, self._background, **options)
         return self._add_reply(ReplyWriter(renderer, posts, scope))
 
-    def name_of(self, attachment: Attachment) -> str:
-        """Return the name that came with a fetched file."""
-        return self._files.names.get(attachment.ref) or attachment.name
+    def named(self, attachment: Attachment) -> Attachment:
+        """Return the file with the name that came when it was fetched."""
+        return replace(attachment, name=self._files.names.get(attachment.ref) or attachment.name)
 
     async def _open_download(self, attachment: Attachment) -> AsyncGenerator[bytes, None]:
         return await self._early.open_file(attachment)
@@ -141,7 +143,7 @@ class WeComChannel(RobotChannel):
         """Upload a file in pieces; return its kind and its id."""
         if file.size < MIN_UPLOAD_BYTES:
             raise Refused(f"it has {file.size} bytes; WeCom takes at least {MIN_UPLOAD_BYTES}")
-        name = file_limits.multipart_file_name(file)
+        name = files.multipart_file_name(file)
         is_image = PurePath(name).suffix.lower() in IMAGE_SUFFIXES and file.size <= MAX_IMAGE_BYTES
         kind, count = "image" if is_image else "file", max(1, math.ceil(file.size / CHUNK_BYTES))
         async with opened_file(file.path) as content:

@@ -160,8 +160,9 @@ class WeComConnection(EventConnection[HandleEvent]):
 
     async def _open(self) -> aiohttp.ClientWebSocketResponse:
         with mapped_network_errors("WeCom", repeatable=True):
+            url = self._settings.gateway_url
             return await self._http.session.ws_connect(
-                self._settings.gateway_url, proxy=self._http.proxy, max_msg_size=MAX_FRAME_BYTES, timeout=CLOSING
+                url, proxy=self._http.proxy_for(url), max_msg_size=MAX_FRAME_BYTES, timeout=CLOSING
             )
 
     async def _subscribe(self, socket: aiohttp.ClientWebSocketResponse) -> None:

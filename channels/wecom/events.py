@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, ReplyHandle, Thread, Unreadable
+from channels.shared.ids import joined_id
 from channels.shared.robot_chats import (
     Family,
     RobotAccount,
@@ -24,7 +25,7 @@ from channels.shared.robot_chats import (
     make_quotes,
     read_event,
 )
-from channels.shared.unread import make_unread
+from channels.shared.visible_text import make_unread
 from channels.wecom.connection import MESSAGE
 
 _FILES: Mapping[str, Family] = {"image": "image", "video": "video", "file": "file"}
@@ -58,9 +59,11 @@ def _handle(req_id: str) -> ReplyHandle | None:
 
 
 def _place(event: Json, me: RobotAccount) -> tuple[Thread, Author]:
-    person = str(event["from"]["userid"])
-    group = event["chattype"] == "group"
-    return me.thread(str(event["chatid"]) if group else f"@{person}"), me.author(person)
+    """Return the chat and the author. WeCom names the company of a person only where it is not the robot's
+    (…/100719: `from.corpid`)."""
+    company = str(event["from"].get("corpid") or "")
+    person, group = joined_id(str(event["from"]["userid"]), company), event["chattype"] == "group"
+    return me.thread(str(event["chatid"]) if group else f"@{person}"), me.author(person, guest=bool(company))
 
 
 def _parse_message(event: Json, req_id: str, me: RobotAccount) -> Message:

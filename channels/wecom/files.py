@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from agent.messages import Attachment
 from channels.base import Refused, TryLater
-from channels.shared import file_limits
+from channels.shared import files
 from channels.shared.caches import LatestDict
 from channels.shared.encrypted_files import decrypted
 from channels.shared.http_client import HttpClient
@@ -36,12 +36,12 @@ class EncryptedFiles:
         ref = orjson.loads(attachment.ref)
         async with self._http.request("GET", ref["url"], allow_redirects=False) as answer:
             if 400 <= answer.status < 500:
-                raise file_limits.no_longer_available("WeCom")
+                raise files.no_longer_available("WeCom")
             if answer.status != 200:
                 raise TryLater(f"WeCom's file server answered {answer.status}")
             head = answer.content_disposition
             self.names[attachment.ref] = (head.filename if head else "") or attachment.name
-            chunks = answer.content.iter_chunked(file_limits.CHUNK)
+            chunks = answer.content.iter_chunked(files.CHUNK)
             async for chunk in decrypt(chunks, ref["key"]) if ref["key"] else chunks:
                 yield chunk
 

@@ -21,10 +21,10 @@ from agent.blocks import Ask, Final, View
 from agent.messages import Thread
 from catalogue import N_, _
 from channels.base import OutcomeUnknown, Refused, SentMessages, TryLater, find_sent_message
-from channels.shared import progress, texts
+from channels.shared import reply_layout, texts
 from channels.shared.background import BackgroundTasks
 from channels.shared.http_client import RateLimited
-from channels.shared.markdown_split import split_markdown
+from channels.shared.markdown import images_as_links, split_markdown
 from channels.shared.rate_limit import SAFETY_FACTOR, CallRate, Priority, RateLimitScope
 from channels.shared.reply_layout import button_labels, lay_out
 from channels.shared.reply_writer import MessageMissing, MessageRenderer
@@ -148,8 +148,8 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
         """Render a running turn; nothing where no message is answered, because other posts cannot be changed."""
         if not self._req_id:
             return []
-        head = progress.live_head(view, MAX_HEAD_BYTES, _bytes)
-        text = "\n\n".join(filter(None, (view.text, progress.notice_line(view))))
+        head = reply_layout.live_head(view, MAX_HEAD_BYTES, _bytes)
+        text = "\n\n".join(filter(None, (view.text, reply_layout.notice_line(view))))
         if head and not text:  # what is folded alone is not seen
             return [WeComMessage(head)]
         return _split(text, head)
@@ -157,9 +157,9 @@ class WeComRenderer(MessageRenderer[WeComMessage]):
     def render_final(self, final: Final) -> list[WeComMessage]:
         """Render the answer below its folded steps. The options of an open question are a card of their own."""
         parts: list[WeComMessage] = []
-        summary = progress.summary_line(final)
-        lines = [summary, *progress.folded_lines(final)] if summary else []
-        head = progress.join_latest(lines, MAX_HEAD_BYTES, _bytes) if len(lines) > 1 else ""
+        summary = reply_layout.summary_line(final)
+        lines = [summary, *reply_layout.folded_lines(final)] if summary else []
+        head = reply_layout.join_latest(lines, MAX_HEAD_BYTES, _bytes) if len(lines) > 1 else ""
         for text, ask in lay_out(final, _fits, MAX_LABEL_CHARS, "" if head else summary):
             parts += [replace(chunk, final=True) for chunk in _split(text, head)]
             head = ""
@@ -356,7 +356,7 @@ def _fits(ask: Ask) -> bool:
 def _split(text: str, head: str) -> list[WeComMessage]:
     """Split a text into messages, the first one below a folded head."""
     room = MAX_TEXT_BYTES - (_bytes(head) + 20 if head else 0)
-    chunks = split_markdown(text, room, _bytes)
+    chunks = split_markdown(images_as_links(text), room, _bytes)
     return [WeComMessage(chunk, "" if number else head) for number, chunk in enumerate(chunks or [""] * bool(head))]
 
 

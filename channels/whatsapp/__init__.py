@@ -1,7 +1,7 @@
 """WhatsApp channel: the Cloud API of a business number, with a relay for what it pushes.
 
 The configuration imports only this file. `events` reads what comes through the relay, and `reply` answers over `api`
-(docs/decisions/0161-whatsapp-through-the-relay.md).
+(docs/decisions/archive-channels.md).
 """
 
 from __future__ import annotations
@@ -61,4 +61,4 @@ IDS = IdForms(
 )
 MORE_HOSTS: Mapping[str, Sequence[str]] = {"graph.facebook.com": ("lookaside.fbsbx.com",)}  # the `url` of media
 connect = partial(open_channel, "channels.whatsapp.channel:WhatsAppChannel")
-probe = partial(run_probe, "channels.whatsapp.account_probe:probe_number")
+probe = partial(run_probe, "channels.whatsapp.setup:probe_number")

@@ -14,8 +14,8 @@ import orjson
 
 from catalogue import N_, _
 from channels.base import ChatGone, OutcomeUnknown, Refused, TokenRejected, TryLater
-from channels.shared.file_limits import no_longer_available
-from channels.shared.http_client import HttpClient, RateLimited, read_body
+from channels.shared.files import no_longer_available
+from channels.shared.http_client import CodedRefusal, HttpClient, RateLimited, read_body
 from channels.shared.visible_text import dict_of
 from channels.whatsapp import WhatsAppSettings
 
@@ -32,15 +32,13 @@ LOCKED_SECONDS = 600.0
 REJECTED = N_("WhatsApp rejects the token ({code}): make another one for the system user, and give it the number.")
 
 
-class WhatsAppRefusal(Refused):
-    """The platform refused a call, with a code."""
+class WhatsAppRefusal(CodedRefusal):
+    """The platform refused a call."""
 
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(f"WhatsApp: {message[:300]} ({code})")
-        self.code = code
+    platform = "WhatsApp"
 
 
-class WhatsAppChatGone(WhatsAppRefusal, ChatGone):
+class WhatsAppChatGone(ChatGone, WhatsAppRefusal):
     """The person cannot be reached by WhatsApp any more."""
 
 
@@ -89,8 +87,9 @@ class WhatsAppApi(HttpClient):
         return await self._call("POST", f"{self._base}/{self._number}/messages", json=body, repeatable=repeatable)
 
     async def _call(self, method: str, url: str, **options: Any) -> Mapping[str, Any]:
-        async with self.request(method, url, headers=self._authorized, allow_redirects=False, **options) as answer:
-            return _parse_answer(answer.status, await read_body(answer, MAX_ANSWER_BYTES))
+        with self.token_state.watch():
+            async with self.request(method, url, headers=self._authorized, allow_redirects=False, **options) as answer:
+                return _parse_answer(answer.status, await read_body(answer, MAX_ANSWER_BYTES))
 
 
 def _parse_answer(status: int, payload: bytes) -> Mapping[str, Any]:

@@ -29,9 +29,9 @@ from channels.base import (
     SentMessages,
     StateStore,
 )
-from channels.shared import file_limits
+from channels.shared import files
 from channels.shared.caches import LatestDict, TypingActions
-from channels.shared.health import ConnectionHealth
+from channels.shared.event_connection import ConnectionHealth
 from channels.shared.http_client import opened_file
 from channels.shared.inbound import InboundPipeline
 from channels.shared.platform_channel import FilePost, PlatformChannel
@@ -159,7 +159,7 @@ class WhatsAppChannel(PlatformChannel):
             await self.windows.close(status.person)
         return undelivered(status, self._settings.phone_number_id)
 
-    def readiness(self) -> Readiness:
+    def _connection_readiness(self) -> Readiness:
         return self._health.now
 
     async def _mark_read(self, place: tuple[str, str]) -> None:
@@ -239,7 +239,7 @@ class WhatsAppChannel(PlatformChannel):
         """Upload a file, once the person may get it; return its kind and its id."""
         kind, mime = kind_of(file)
         await self._check_window(thread)
-        name = file_limits.multipart_file_name(file)
+        name = files.multipart_file_name(file)
         async with opened_file(file.path) as content:
             form = aiohttp.FormData(quote_fields=False)
             form.add_field("messaging_product", "whatsapp")

@@ -18,8 +18,7 @@ from agent.messages import Attachment, Author, Kind, Message, Origin, Quote, Thr
 from channels.base import parse_command_text
 from channels.shared.robot_chats import RobotAccount, make_click
 from channels.shared.texts import feedback_of
-from channels.shared.unread import make_unread, with_author
-from channels.shared.visible_text import dict_of, dicts_in, labelled, text_of
+from channels.shared.visible_text import dict_of, dicts_in, labelled, make_unread, text_of, with_author
 from channels.whatsapp import NAME
 from channels.whatsapp.api import WINDOW_OVER
 

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from catalogue import N_, _
 from channels.base import OutgoingFile, Refused
-from channels.shared.file_limits import check_outgoing_file
+from channels.shared.files import check_outgoing_file
 
 IMAGE_BYTES, MEDIA_BYTES, DOCUMENT_BYTES = 5 << 20, 16 << 20, 100 << 20
 TYPES: Mapping[str, tuple[str, int]] = {  # MIME type → kind of message, bytes

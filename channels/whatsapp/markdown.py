@@ -10,8 +10,7 @@ import re
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from channels.shared.markdown_images import images_as_links
-from channels.shared.text_table import align_table
+from channels.shared.markdown import align_table, close_wide_emphasis, images_as_links, open_wide_emphasis
 
 MAX_TABLE_CELLS = 40  # of a line that a telephone shows without wrapping
 _INLINE = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
@@ -21,9 +20,9 @@ _TASK = re.compile(r"^\[([ xX])\] ")
 
 def to_whatsapp(text: str) -> str:
     """Return Markdown as WhatsApp writes it."""
-    tokens = _INLINE.parse(images_as_links(text))
+    tokens = _INLINE.parse(open_wide_emphasis(images_as_links(text)))
     lines, _end = _blocks(tokens, 0, "")
-    return "\n".join(lines).strip("\n")
+    return close_wide_emphasis("\n".join(lines)).strip("\n")
 
 
 def _blocks(tokens: list[Token], at: int, until: str) -> tuple[list[str], int]:

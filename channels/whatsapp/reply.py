@@ -15,10 +15,10 @@ import orjson
 from agent.blocks import Ask, Final
 from catalogue import N_, _
 from channels.base import SentMessages, find_sent_message
-from channels.shared import progress, texts
-from channels.shared.markdown_split import split_markdown
+from channels.shared import reply_layout, texts
+from channels.shared.markdown import split_markdown
 from channels.shared.reply_layout import button_labels, lay_out
-from channels.shared.unchangeable import UnchangeableRenderer, digest_of
+from channels.shared.reply_window import UnchangeableRenderer, digest_of
 from channels.whatsapp.markdown import to_whatsapp
 
 MAX_TEXT_CHARS = 4_096
@@ -79,7 +79,7 @@ class WhatsAppRenderer(UnchangeableRenderer[WhatsAppMessage]):
     def render_final(self, final: Final) -> list[WhatsAppMessage]:
         """Render the answer. A question whose options fit is a message with buttons, or with a list."""
         parts: list[WhatsAppMessage] = []
-        for text, ask in lay_out(final, _fits, MAX_ROW_CHARS + MAX_DESCRIPTION_CHARS, progress.summary_line(final)):
+        for text, ask in lay_out(final, _fits, MAX_ROW_CHARS + MAX_DESCRIPTION_CHARS, reply_layout.summary_line(final)):
             chunks = split_markdown(text.encode("utf-8", "replace").decode(), MAX_CHUNK_CHARS)
             found = [WhatsAppMessage(chunk) for chunk in chunks]
             if ask and found and len(to_whatsapp(found[-1].text)) <= MAX_BODY_CHARS - 100:  # with a mark of a repeat

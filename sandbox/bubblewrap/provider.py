@@ -23,15 +23,25 @@ import orjson
 
 from catalogue import N_, LazyText
 from sandbox import system_calls
-from sandbox.base import FOLDERS, NO_REASON, ROOT, SKILLS, WORKSPACE, SandboxGone, SandboxUnavailable, ShellCommand
+from sandbox.base import (
+    FOLDERS,
+    NO_REASON,
+    ROOT,
+    SKILL_PACKAGES,
+    SKILLS,
+    WORKSPACE,
+    SandboxGone,
+    SandboxUnavailable,
+    ShellCommand,
+)
 from sandbox.bubblewrap.cgroup import ControlGroup, make_control_group
 from sandbox.bubblewrap.socket_dir import make_socket_dir
-from sandbox.disk.removal import remove_tree
+from sandbox.disk.folders import remove_tree
 from sandbox.disk.safe_files import make_folders
 from sandbox.disk.usage import run_helper
 from sandbox.inside.environment import HOME, SYSTEM_PATH
 from sandbox.network.service import EgressService
-from sandbox.pool.engine_pool import ConnectedPool
+from sandbox.pool.pool import ConnectedPool
 from sandbox.processes import start_process
 from sandbox.rules import SOCKET_FOLDER
 from sandbox.settings import MAX_DESCRIPTORS, SOCKET_BUFFERS, SandboxSettings
@@ -89,7 +99,7 @@ class ProcessStream:
         await self._process.wait()
         await self._errors
         if self.stderr:
-            log.warning("bubblewrap.stderr %s", self.stderr.strip(), extra={"sandbox": self._name})
+            log.warning("bubblewrap.stderr text=%s", self.stderr.strip(), extra={"sandbox": self._name})
 
 
 class BubblewrapSandbox(StreamSandbox):
@@ -185,6 +195,8 @@ class BubblewrapProvider(ConnectedPool[BubblewrapSandbox]):
         folders = {name: str(folder.absolute() / name) for name in FOLDERS}
         if self._settings.skills.is_dir():
             folders["skills"] = str(self._settings.skills.resolve())
+        if self._settings.skill_packages and self._settings.skill_packages.is_dir():
+            folders["skill_packages"] = str(self._settings.skill_packages.resolve())
         return folders
 
     async def _launch_plan(self, folders: dict[str, str], owner: int | None) -> dict[str, object]:
@@ -199,6 +211,8 @@ class BubblewrapProvider(ConnectedPool[BubblewrapSandbox]):
             argv += ["--bind", f"{{{name}}}", f"{ROOT}/{name}"]
         if "skills" in folders:
             argv += ["--ro-bind", "{skills}", SKILLS]
+        if "skill_packages" in folders:
+            argv += ["--ro-bind", "{skill_packages}", SKILL_PACKAGES]
         argv += ["--ro-bind", "{egress}", SOCKET_FOLDER]
         for name in OWN_FILES:
             argv += ["--perms", "0644", "--file", f"{{{name}}}", f"/etc/{name}"]

@@ -7,7 +7,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from sandbox.disk.removal import remove_tree
+from sandbox.disk.folders import remove_tree
 
 
 def make_socket_dir() -> Path:

@@ -34,12 +34,14 @@ from sandbox.disk import safe_files
 from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.usage import run_helper
 from sandbox.inside import search
+from sandbox.wire.connection import program_source
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 NO_COMMANDS = N_("Commands cannot be run here: bubblewrap is not available. Only files can be read and written.")
 SEARCH_SECONDS = 30.0
+SEARCH_PROGRAM = program_source(("text_encoding",), "search")
 
 
 class FilesOnlySandbox:
@@ -99,7 +101,7 @@ class FilesOnlySandbox:
                 return os.dup(top)
 
         top = await self._run_file_work(path, open_folder)
-        program = (sys.executable, "-I", "-S", search.__file__, str(top), json.dumps(arguments))
+        program = (sys.executable, "-I", "-S", "-c", SEARCH_PROGRAM, str(top), json.dumps(arguments))
         try:
             answer, _ = await run_helper(*program, seconds=SEARCH_SECONDS, pass_fds=(top,))
             rows = orjson.loads(answer)

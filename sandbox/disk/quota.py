@@ -263,7 +263,7 @@ class QuotaProvider:
                 lack = await self._look_at_disk()
         if not ended and lack != DiskUsage() and (keys := await self.reap(0)):
             # No known conversation is responsible, perhaps a container of a killed service.
-            log.warning("disk.low — %d idle sandboxes were stopped", len(keys))
+            log.warning("disk.low stopped=%d — idle sandboxes were stopped", len(keys))
 
     def _is_responsible(self, one: _WatchedConversation, lack: DiskUsage, among: int) -> bool:
         """Whether it grew while over its limit, or by its share of what the disk lacks."""

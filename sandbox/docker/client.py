@@ -76,7 +76,7 @@ class DockerEngine:
         """Create a container from the engine's own configuration object. Returns its id. Raises NameTaken."""
         made = await self.run_sdk(lambda client: client.create_container_from_config(dict(config), name))
         for warning in made.get("Warnings") or []:
-            log.debug("docker: %s", warning)
+            log.debug("docker.warning text=%s", warning)
         return str(made["Id"])
 
     async def start(self, container: str) -> None:
@@ -171,11 +171,11 @@ class DockerEngine:
             raise
 
     def _map_sdk_errors(self, work: Callable[[Client], T]) -> T:
+        self.check_reachable()  # first: without an engine nobody needs the SDK, which leaks a socket then
         import docker.errors
         import requests
 
         try:
-            self.check_reachable()  # first: without an engine the SDK leaks a socket and gives a poor message
             with self._opening:
                 if self._client is None:
                     self._client = docker.APIClient(self._host, version="auto", timeout=int(API_SECONDS))
@@ -186,7 +186,7 @@ class DockerEngine:
                 raise NotInEngine(text) from error
             if error.status_code == CONFLICT:
                 raise NameTaken(text) from error
-            log.warning("docker: %s", error)
+            log.warning("docker.refused reason=%s", error)
             raise SandboxError(N_("The Docker engine refused: {reason}"), reason=text) from error
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             raise SandboxError(N_("The Docker engine did not answer: try again.")) from error

@@ -30,11 +30,10 @@ from sandbox.disk import safe_files
 from sandbox.docker.capabilities import limit_socket_memory, probe_engine
 from sandbox.docker.client import DockerEngine, NameTaken, NotInEngine
 from sandbox.docker.host_paths import HostPaths, find_host_paths
-from sandbox.docker.names import INSTANCE, KEY
-from sandbox.docker.spec import DockerSettings, EngineSite, container_config
+from sandbox.docker.spec import INSTANCE, KEY, DockerSettings, EngineSite, container_config
 from sandbox.docker.stream import ContainerStream, wrap_socket
 from sandbox.network.service import EgressService
-from sandbox.pool.engine_pool import EnginePool
+from sandbox.pool.pool import EnginePool
 from sandbox.settings import parse_oom_kills
 from sandbox.users import SandboxUsers, account_files
 from sandbox.wire.client import StreamSandbox
@@ -244,7 +243,7 @@ class DockerProvider(EnginePool[DockerSandbox]):
             elif self._facts:
                 await self._engine.remove(self._container_name(self._facts.instance, key))
         except SandboxError as error:
-            log.warning("sandbox.left key=%s: %s", key, error)
+            log.warning("sandbox.left key=%s reason=%s", key, error)
         await self._egress.close_proxy(key)
         if self._facts:
             self._facts.users.release_user(key)

@@ -15,8 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from sandbox.base import FOLDERS, ROOT, SKILLS
-from sandbox.docker.names import INSTANCE, KEY
-from sandbox.docker.spec import DockerSettings, EngineSite, container_config
+from sandbox.docker.spec import INSTANCE, KEY, DockerSettings, EngineSite, container_config
 from sandbox.rules import SOCKET_FOLDER, NetworkRules
 from sandbox.wire.connection import SERVER_COMMAND
 

@@ -26,8 +26,8 @@ import h11
 from sandbox.base import SandboxError, StreamPair
 from sandbox.docker.client import DockerEngine
 from sandbox.docker.host_paths import find_host_paths
-from sandbox.docker.names import INSTANCE
 from sandbox.docker.proxy_rules import INFO_KEYS, Call, CallRefused, ProxyRules, is_sandbox, judge, own_mounts_only
+from sandbox.docker.spec import INSTANCE
 from sandbox.network.http import PEER_ERRORS, BadRequest, HttpPeer, carry_bytes, run_both_ways
 
 log = logging.getLogger("socket_proxy")
@@ -77,10 +77,10 @@ class SocketProxy:
             async with asyncio.timeout(ENGINE_SECONDS):
                 status, answer = await self._make(call)
         except CallRefused as error:
-            log.warning("refused %s %s: %s", method, urlsplit(target).path[:200], error)
+            log.warning("socket_proxy.refused method=%s path=%s reason=%s", method, urlsplit(target).path[:200], error)
             status, answer = 403, _message(f"The socket proxy refused: {error}.")
         except OSError as error:
-            log.warning("engine: %s", error)
+            log.warning("socket_proxy.no_engine reason=%s", error)
             status, answer = 502, _message("the engine cannot be reached")
         await _respond(client, status, answer)
 

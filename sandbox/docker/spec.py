@@ -1,6 +1,8 @@
 """The configuration of a sandbox's container: limits, locks and mounts.
 
 tests/unit/sandbox/test_docker_walls.py checks each of them from inside.
+
+The labels of the containers: the service, by the path of its data, and the conversation.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
 from sandbox.inside.environment import HOME
 from sandbox.rules import SOCKET_FOLDER
 from sandbox.settings import MAX_DESCRIPTORS, SOCKET_BUFFERS, SandboxSettings
+
+INSTANCE, KEY = "fawn.instance", "fawn.key"
+
 
 # PID 1 reaps orphans. Signals from inside do not reach it, and it restarts a killed `sleep`.
 IDLE_COMMAND = ("bash", "-c", "while :; do sleep 86400 & wait; done")

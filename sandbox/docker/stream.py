@@ -99,7 +99,7 @@ class ContainerStream(ExecStream):
         try:
             await self._engine.remove(self._container)
         except SandboxError as error:
-            log.warning("sandbox.left container=%s: %s", self._container[:12], error)  # `reap` finds it
+            log.warning("sandbox.left container=%s reason=%s", self._container[:12], error)  # `reap` finds it
 
 
 def _gone(sentence: str) -> LazyText:

@@ -75,8 +75,8 @@ async def select_provider(
 
 async def _select_kubernetes(settings: DockerSettings) -> SandboxProvider:
     """Return the provider of pods, which loads only where it is configured. Raises SandboxUnavailable."""
-    from sandbox.kubernetes.options import KubernetesSettings
     from sandbox.kubernetes.provider import KubernetesProvider
+    from sandbox.kubernetes.spec import KubernetesSettings
 
     common = {each.name: getattr(settings, each.name) for each in fields(SandboxSettings)}
     made = KubernetesProvider(KubernetesSettings(**common, state=settings.state, image=settings.image))

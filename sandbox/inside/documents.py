@@ -22,16 +22,24 @@ import re
 import sys
 import urllib.parse
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sandbox.inside import document_bounds as bounds
-from sandbox.inside import page_text
+from sandbox.inside import archives as bounds
 from sandbox.inside.archives import count_text, left_out, list_table, table_lines
-from sandbox.inside.letters import convert_mail, convert_rtf, describe_mail, describe_old, describe_rtf, old_reader
+from sandbox.inside.letters import (
+    convert_mail,
+    convert_rtf,
+    describe_mail,
+    describe_old,
+    describe_rtf,
+    html_text,
+    old_reader,
+    read_bytes,
+)
 from sandbox.inside.office import convert_docx, convert_odf, convert_pptx, describe_docx, describe_odf, describe_pptx
 from sandbox.inside.sheets import column_letters, convert_book, describe_book
-from sandbox.inside.text_encoding import decode_text
+from sandbox.inside.text_encoding import CANDIDATES, decode_text, find_codec
 
 TEXT_FOLDER = "/mnt/user-data/workspace/.documents"
 MAX_CHARS = 20_000_000
@@ -170,7 +178,7 @@ def describe_html(path: str) -> str:
 
 
 def convert_html(path: str) -> Iterator[str]:
-    yield page_text.html_text(decode_text(read_file(path), markup=True)[0])
+    yield html_text(decode_text(read_file(path), markup=True)[0])
 
 
 def epub_chapters(archive: bounds.DocumentArchive) -> list[str]:
@@ -201,7 +209,7 @@ def convert_epub(path: str) -> Iterator[str]:
         chapters = epub_chapters(archive)
         for number, name in enumerate(chapters, 1):
             try:
-                text = page_text.html_text(decode_text(bounds.read_member(archive, name), markup=True)[0])
+                text = html_text(decode_text(bounds.read_member(archive, name), markup=True)[0])
             except bounds.PartUnreadable as error:
                 text = left_out(error)
             yield f"[chapter {number} of {len(chapters)}]\n{text}\n"
@@ -215,9 +223,24 @@ def describe_zip(path: str) -> str:
 
 def convert_zip(path: str) -> Iterator[str]:
     with zipfile.ZipFile(path) as archive:
-        for entry in archive.infolist():
+        for entry, name in named_entries(archive.infolist()):
             year, month, day = entry.date_time[:3]
-            yield f"{entry.file_size:>12,}  {year}-{month:02}-{day:02}  {entry.filename}\n"
+            yield f"{entry.file_size:>12,}  {year}-{month:02}-{day:02}  {name}\n"
+
+
+def named_entries(entries: Sequence[zipfile.ZipInfo]) -> Iterator[tuple[zipfile.ZipInfo, str]]:
+    """Yield the files of an archive with their names: without the flag of UTF-8, they are in a system's encoding."""
+    plain = [entry.filename for entry in entries if not entry.flag_bits & 0x800]
+    raw = "\n".join(plain).encode("cp437", "replace")  # what Python has taken them for
+    text, codec = decode_text(raw)
+    dos, cyrillic = raw.decode("cp866"), CANDIDATES["cp1251"]
+    if cyrillic(dos) > max(0.6, cyrillic(text)):
+        text = dos
+    elif codec == "cp1252":  # which ZIP programs of Windows never write
+        text = raw.decode("cp437")
+    read = iter(text.split("\n"))
+    for entry in entries:
+        yield entry, entry.filename if entry.flag_bits & 0x800 else next(read, entry.filename)
 
 
 Reader = tuple[Callable[[str], str], Callable[[str], Iterator[str]]]
@@ -238,7 +261,96 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys((".csv", ".tsv"), (describe_csv, convert_csv)),
     **dict.fromkeys((".html", ".htm"), (describe_html, convert_html)),
 }
-"""How to describe and to convert a file, by the end of its name."""
+"""The functions that describe and convert a file, by its suffix."""
+
+
+# ---------------------------------------------------------------- which reader
+
+
+MAX_HEAD_BYTES = 8192
+BINARY = "it is a binary file in no format that is read as text; inspect it with a program"
+PARTS = {  # of a package → the end of its name
+    "word/document.xml": ".docx", "xl/workbook.xml": ".xlsx", "xl/workbook.bin": ".xlsb",
+    "ppt/presentation.xml": ".pptx", "META-INF/container.xml": ".epub",
+}  # fmt: skip
+OPEN_TYPES = {b"opendocument.text": ".odt", b"opendocument.spreadsheet": ".ods", b"opendocument.presentation": ".odp"}
+OLD_STREAMS = {"WordDocument": ".doc", "Workbook": ".xls", "Book": ".xls", "PowerPoint Document": ".ppt"}
+PACKAGES = (".docx", ".docm", ".xlsx", ".xlsm", ".xlsb", ".pptx", ".pptm", ".ppsx", ".odt", ".ods", ".odp", ".epub")
+TEXTS = (".csv", ".tsv", ".html", ".htm", ".eml")
+MAIL_STARTS = ("mime-version:", "received:", "return-path:", "message-id:", "from:", "date:", "subject:", "x-")
+
+
+def describe_text(path: str) -> str:
+    return f"text, {count_text(len(read_text(path).split()), 'word')}"
+
+
+def convert_text(path: str) -> Iterator[str]:
+    yield read_text(path)
+
+
+def read_text(path: str) -> str:
+    return decode_text(read_bytes(path), markup=True)[0]
+
+
+def find_reader(path: str) -> Reader:
+    """Return the reader that the first bytes ask for; the name decides only between forms of text."""
+    suffix = os.path.splitext(path)[1].lower()
+    with open(path, "rb") as file:
+        head = file.read(MAX_HEAD_BYTES)
+    if b"%PDF-" in head[:1024]:
+        return READERS[".pdf"]
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return READERS[_package_kind(path, suffix)]
+    if head.startswith(bounds.OLE_MARK):
+        return READERS[_old_kind(path, suffix)]
+    if head.lstrip().startswith(b"{\\rtf"):
+        return READERS[".rtf"]
+    if not head or not (codec := find_codec(head)):
+        if head and suffix not in READERS:
+            raise bounds.DocumentUnreadable(BINARY)
+        return READERS.get(suffix, (describe_text, convert_text))  # it says what is wrong
+    if head.startswith(b"PK") and suffix in READERS:
+        return READERS[suffix]  # a damaged package
+    start = head.decode(codec, "replace").lstrip("\ufeff \r\n\t").lower()
+    is_mail = start.startswith(MAIL_STARTS) and ("\nsubject:" in start or "\nmime-version:" in start)
+    if suffix not in TEXTS and (is_mail or "\nmime-version:" in start):
+        return READERS[".eml"]
+    if start.startswith(("<!doctype html", "<html", "<table", "<head", "<body", "<style", "<meta")):
+        return READERS[".html"]
+    if suffix in TEXTS:
+        return READERS[suffix]
+    lines = start.splitlines()[:20]
+    is_table = suffix in (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods") and any(
+        all(sign in line for line in lines[:-1] or lines) for sign in "\t;,"
+    )
+    return READERS[".csv"] if is_table else (describe_text, convert_text)
+
+
+def _package_kind(path: str, suffix: str) -> str:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+            declared = archive.read("mimetype")[:200] if "mimetype" in names else b""
+    except (zipfile.BadZipFile, OSError, KeyError, RuntimeError, NotImplementedError):
+        return suffix if suffix in PACKAGES else ".zip"  # its reader says what is wrong
+    kind = next((end for part, end in PARTS.items() if part in names), "")
+    kind = next((end for mark, end in OPEN_TYPES.items() if mark in declared), kind)
+    if not kind:
+        return suffix if suffix in PACKAGES else ".zip"
+    macros = suffix in PACKAGES and suffix[1:4] == kind[1:4] and kind in (".docx", ".xlsx", ".pptx")
+    return suffix if macros and suffix in READERS else kind
+
+
+def _old_kind(path: str, suffix: str) -> str:
+    """Return the kind of a compound file by the names in its directory, which are in UTF-16."""
+    if suffix in PACKAGES:
+        with open(path, "rb") as file:
+            if bounds.ENCRYPTED in file.read(bounds.MAX_MEMBER_BYTES):
+                return suffix  # its reader says that it has a password
+    with open(path, "rb") as file:
+        data = file.read(bounds.MAX_MEMBER_BYTES)
+    found = [end for name, end in OLD_STREAMS.items() if name.encode("utf-16-le") in data]
+    return suffix if suffix in found or (not found and suffix in READERS) else found[0] if found else ".doc"
 
 
 # ---------------------------------------------------------------- the script
@@ -293,12 +405,12 @@ def write_text(draft: str, parts: Iterator[str]) -> tuple[int, list[str]]:
 
 def main(task: str, path: str, limit: str) -> dict[str, Any]:
     """Run a task within so many seconds; return what to print."""
-    suffix = os.path.splitext(path)[1].lower()
-    reader, seconds = READERS[suffix], float(limit) / 3
+    seconds = float(limit) / 3
     try:
         bounds.set_limits(seconds)
         bounds.start_time(seconds)
         bounds.check_size(path)
+        reader = find_reader(path)
         return {"description": reader[0](path)} if task == "describe" else convert(path, reader, seconds)
     except bounds.DocumentUnreadable as error:
         return {"error": str(error)}

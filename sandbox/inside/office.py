@@ -12,23 +12,21 @@ from xml.etree.ElementTree import Element
 
 from sandbox.inside.archives import (
     MAX_LEVELS,
+    PASSWORD,
+    DocumentArchive,
+    DocumentUnreadable,
+    PartUnreadable,
     count_text,
     left_out,
     list_table,
     local,
     main_part,
+    open_archive,
     parse_xml,
+    read_member,
     related,
     side_part,
     value_of,
-)
-from sandbox.inside.document_bounds import (
-    PASSWORD,
-    DocumentArchive,
-    DocumentUnreadable,
-    PartUnreadable,
-    open_archive,
-    read_member,
 )
 
 GONE = frozenset(("del", "moveFrom", "delText", "instrText", "pPr", "rPr", "sectPr", "tblPr", "trPr", "tcPr", "rt"))

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from sandbox.inside.text_encoding import find_codec
+
 MAX_SEARCHED_BYTES = 16 << 20  # larger files are not searched for lines
 MAX_LINE_CHARS = 500  # of a matching line
 
@@ -184,7 +186,8 @@ def _read_text(item: str, folder: int) -> str:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return ""
         data = file.read(MAX_SEARCHED_BYTES)
-    return "" if b"\0" in data[:8192] else data.decode("utf-8", "replace")
+    codec = find_codec(data)
+    return data.decode(codec, "replace").removeprefix("\ufeff") if codec else ""
 
 
 def translate_glob(pattern: str) -> re.Pattern[str]:

@@ -37,6 +37,7 @@ from typing import Any
 
 from sandbox.inside import environment, relay
 from sandbox.inside.jobs import exec_shell, prctl, run_file_operation
+from sandbox.inside.redraws import RedrawFolder
 
 PR_SET_DUMPABLE, PR_SET_PDEATHSIG = 4, 1  # prctl options
 CHUNK_BYTES = 1 << 16
@@ -90,6 +91,7 @@ class Job:
         self.tail_bytes = most // 2
         self.tail = bytearray()
         self.dropped = 0
+        self.folder: RedrawFolder | None = None  # of a command that nothing talks to
         self.stdin = -1
         self.stdin_waiting = bytearray()
         self.stdin_ended = False
@@ -99,6 +101,7 @@ class Job:
 
     def buffer_output(self, data: bytes) -> bytes:
         """Keep the tail of `data`; return what to send now."""
+        data = self.folder.fold(data) if self.folder else data
         now, later = data[: self.head_bytes], data[self.head_bytes :]
         self.head_bytes -= len(now)
         self.tail += later
@@ -226,6 +229,8 @@ class Server:
         if stdin >= 0:
             os.set_blocking(stdin, False)
             job.stdin = stdin
+        elif cwd_pipe >= 0:
+            job.folder = RedrawFolder()
         self.selector.register(out, selectors.EVENT_READ, lambda: self.drain_output(job))
 
     def write_stdin(self, job: Job) -> None:
@@ -325,6 +330,9 @@ class Server:
             job.stdin_waiting.clear()
             job.stdin_ended = True
             self.write_stdin(job)
+            if job.folder:
+                rest, job.folder = job.folder.flush(), None
+                self.send_output(job, job.buffer_output(rest))
             self.send_output(job, bytes(job.tail))
             code = None if job.timed_out else job.exit
             self.send_frame({"id": job.id, "exit": code, "dropped": job.dropped, "cwd": job.final_cwd()})

@@ -17,26 +17,24 @@ from xml.etree.ElementTree import Element
 from xml.parsers import expat
 
 from sandbox.inside.archives import (
-    MAX_LEVELS,
-    count_text,
-    left_out,
-    local,
-    main_part,
-    parse_xml,
-    refuse_document_type,
-    related,
-    side_part,
-    table_line,
-)
-from sandbox.inside.document_bounds import (
     MAX_CELLS,
+    MAX_LEVELS,
     DocumentArchive,
     DocumentUnreadable,
     PartUnreadable,
     TimeIsOver,
+    count_text,
+    left_out,
+    local,
+    main_part,
     member_pieces,
     open_archive,
+    parse_xml,
     read_member,
+    refuse_document_type,
+    related,
+    side_part,
+    table_line,
 )
 from sandbox.inside.office import flatten, lines_of, picture_text, value_of_id
 

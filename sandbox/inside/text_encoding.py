@@ -68,6 +68,7 @@ ALL_CODECS = ("utf-8", "iso2022_jp", *_MARKS.values(), *_LABELS)
 HEAD_BYTES = 4096  # of a page, in which it declares its charset
 SAMPLE_BYTES = 60_000  # that decide
 MAX_BROKEN = 10  # one in so many characters may be broken in a text that is what it declares
+MAX_CONTROLS = 50  # one byte in so many may be a control in a text
 MIN_PAIRS = 4  # valid UTF-8 that is no chance in the bytes of another encoding with several bytes a character
 MIN_MARKS, USUAL, MORE_USUAL = 8, 0.75, 0.35  # so many letters contradict, if they are so usual in another encoding
 _WIDE = ("gb18030", "big5hkscs", "euc_jp", "iso2022_jp", "cp932", "cp949")
@@ -81,6 +82,7 @@ CENTRAL = ("ąćęłńóśźż", "áčďéěíňóřšťúůýžľĺŕôä", "á
 TURKISH = ("çğıöşüâîİ",)
 CYRILLIC = "абвгдежзийклмнопрстуфхцчшщъыьэюяёіїєґў"
 COMMON_CYRILLIC = frozenset("оеаинтсрвлк")
+COMMON_GREEK = frozenset("αοιετσνηυρπκςάί")
 GREEK = "αβγδεζηθικλμνξοπρστυφχψωςάέήίόύώϊϋ"
 
 
@@ -105,6 +107,23 @@ def decode_text(data: bytes, declared: str = "", markup: bool = False) -> tuple[
         else:
             codec = "iso2022_jp" if b"\x1b$" in data and _fits(data, "iso2022_jp") else "utf-8"
     return data.decode(codec, "replace"), codec
+
+
+def find_codec(head: bytes) -> str:
+    """Return Python's name of the encoding of a text that begins so; "" if it is no text.
+
+    A few zeros or controls do not make a log a program: what has no words of any kind is binary.
+    """
+    if any(head.startswith(mark) for mark in _MARKS):
+        return decode_text(head)[1]
+    sample = head[:SAMPLE_BYTES]
+    if b"\0" in sample and (codec := _by_zeros(sample)):
+        text = sample[: len(sample) // 2 * 2].decode(codec, "replace")
+        plain = sum(" " <= sign <= "~" or sign in "\t\r\n" for sign in text)
+        return codec if plain * 2 > len(text) else ""  # only Latin text has so many zeros
+    if len(_CONTROL.findall(sample)) * MAX_CONTROLS > len(sample):
+        return ""
+    return decode_text(head, markup=True)[1]
 
 
 def _is_believed(data: bytes, codec: str) -> bool:
@@ -255,5 +274,5 @@ CANDIDATES: dict[str, Callable[[str], float]] = {  # of equal ones, the first
     "cp1254": _latin(TURKISH),
     "cp1251": _alphabet(CYRILLIC, COMMON_CYRILLIC),
     "koi8-r": _alphabet(CYRILLIC, COMMON_CYRILLIC),
-    "cp1253": _alphabet(GREEK, frozenset()),
+    "cp1253": _alphabet(GREEK, COMMON_GREEK),
 }

@@ -27,7 +27,7 @@ from sandbox.kubernetes.credentials import (
     PluginCredential,
     StoredCredential,
 )
-from sandbox.kubernetes.options import KubernetesSettings
+from sandbox.kubernetes.spec import KubernetesSettings
 
 MAX_CONFIG_BYTES = 1 << 20
 EXTENSION = "client.authentication.k8s.io/exec"  # of a cluster: its part for credential plug-ins

@@ -183,7 +183,7 @@ class PodWatch:
                     pause = 1.0
             except SandboxError as error:
                 if not (isinstance(error, ClusterRefused) and error.code == EXPIRED):
-                    log.warning("sandbox.watch %s", error)
+                    log.warning("sandbox.watch reason=%s", error)
                     self._wanted.clear()
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(pause):

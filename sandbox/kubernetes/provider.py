@@ -36,8 +36,6 @@ from sandbox.disk.file_threads import run_file_work
 from sandbox.disk.slots import Slots
 from sandbox.kubernetes.access import find_access
 from sandbox.kubernetes.client import ClusterRefused, Json, KubernetesClient
-from sandbox.kubernetes.egress import EgressTunnel
-from sandbox.kubernetes.options import KubernetesSettings
 from sandbox.kubernetes.pods import CONFIG_REASONS, IMAGE_REASONS, FollowedPod, PodState, PodWatch
 from sandbox.kubernetes.ready import ReadyPods
 from sandbox.kubernetes.spec import (
@@ -46,6 +44,7 @@ from sandbox.kubernetes.spec import (
     KEY_ANNOTATION,
     KEY_LABEL,
     POOL_LABEL,
+    KubernetesSettings,
     PodPlan,
     claim_patch,
     key_label,
@@ -53,9 +52,9 @@ from sandbox.kubernetes.spec import (
     pod_name,
     with_limits,
 )
-from sandbox.kubernetes.stream import PodStream
+from sandbox.kubernetes.stream import EgressTunnel, PodStream
 from sandbox.network.service import EgressService
-from sandbox.pool.engine_pool import EnginePool
+from sandbox.pool.pool import EnginePool
 from sandbox.settings import parse_oom_kills
 from sandbox.users import account_files
 from sandbox.wire.client import StreamSandbox
@@ -337,11 +336,11 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
                     return made.sandbox
                 cluster.ready.give_up("a pod does not see a folder that was renamed, on this volume")
             except BlockingIOError:
-                log.info("sandbox.ready_pod_unused pod=%s: files are being written", made.pod.name)
+                log.info("sandbox.ready_pod_unused pod=%s — files are being written", made.pod.name)
             except OSError as error:
                 cluster.ready.give_up(f"folders cannot be renamed: {error.strerror}")
             except SandboxError as error:
-                log.warning("sandbox.ready_pod_failed pod=%s: %s", made.pod.name, error)
+                log.warning("sandbox.ready_pod_failed pod=%s reason=%s", made.pod.name, error)
             except BaseException:
                 await self._end_ready(made)
                 raise
@@ -524,7 +523,7 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
             except TimeoutError:
                 await cluster.client.delete_pod(pod.name, pod.state.uid, 0)
         except SandboxError as error:
-            log.warning("sandbox.left pod=%s: %s", pod.name, error)  # `reap` finds it
+            log.warning("sandbox.left pod=%s reason=%s", pod.name, error)  # `reap` finds it
         finally:
             cluster.watch.forget(pod)
 
@@ -536,7 +535,7 @@ class KubernetesProvider(EnginePool[KubernetesSandbox]):
             elif self._cluster:
                 await self._remove_others(self._cluster, key)
         except SandboxError as error:
-            log.warning("sandbox.left key=%s: %s", key, error)
+            log.warning("sandbox.left key=%s reason=%s", key, error)
         await self._egress.close_proxy(key)
 
 

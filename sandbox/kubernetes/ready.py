@@ -91,7 +91,7 @@ class ReadyPods(Generic[P]):
                     async with asyncio.timeout(LOOK_SECONDS):
                         await self._missing.wait()
             except (SandboxError, OSError) as error:  # no room, no quota, a full disk, the API is away
-                log.warning("sandbox.ready_pods %s", error)
+                log.warning("sandbox.ready_pods reason=%s", error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MAX_PAUSE_SECONDS)
         await self._end_all()

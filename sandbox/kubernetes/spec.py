@@ -1,18 +1,33 @@
-"""The pod of a sandbox: limits, locks and mounts. It meets the Pod Security level `restricted`."""
+"""The pod of a sandbox: limits, locks and mounts. It meets the Pod Security level `restricted`.
+
+The settings of the Kubernetes provider.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sandbox.base import FOLDERS, ROOT, SKILLS, WORKSPACE
 from sandbox.inside.environment import HOME
-from sandbox.kubernetes.options import KubernetesSettings
 from sandbox.rules import SOCKET_FOLDER
-from sandbox.settings import MAX_DESCRIPTORS
+from sandbox.settings import MAX_DESCRIPTORS, SandboxSettings
 from sandbox.wire.connection import INSIDE, SERVER_COMMAND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings(SandboxSettings):
+    """Settings of the Kubernetes provider. `state` is the service's folder for sandboxes; the claim has it, too.
+    `service_account` has what the cluster mounts into the service's own pod."""
+
+    state: Path
+    image: str = "fawn-sandbox"
+    service_account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+    server: str = "https://kubernetes.default.svc"
+
 
 CONTAINER = "sandbox"
 NAME_LABEL, INSTANCE_LABEL, KEY_LABEL = "app.kubernetes.io/name", "fawn/instance", "fawn/key"

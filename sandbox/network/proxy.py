@@ -35,13 +35,15 @@ from sandbox.network.http import (
     run_both_ways,
 )
 from sandbox.network.tls import HANDSHAKE_TYPE, UNRECOGNIZED_NAME, NoServerName, parse_server_name, read_first_record
-from sandbox.requests import EgressRequest, ReportEgress, report_nothing
 from sandbox.rules import (
     EgressDenied,
     EgressPolicy,
+    EgressRequest,
+    ReportEgress,
     join_host_port,
     normalize_host,
     parse_address,
+    report_nothing,
     shown_host,
     split_host_port,
 )
@@ -297,14 +299,14 @@ class EgressProxy:
             log.log(level, "%s sandbox=%s host=%s port=%d %s", event, self._name, host, port, text)
             return
         if self._lines == MAX_LOG_LINES + 1:
-            log.warning("egress.burst sandbox=%s — more than %d lines a minute", self._name, MAX_LOG_LINES)
+            log.warning("egress.burst sandbox=%s most=%d — more lines a minute than that", self._name, MAX_LOG_LINES)
         self._burst.count(event, host, port, moved)
 
     def _end_minute(self) -> None:
         """Write what was counted."""
         self._minute_end, self._lines = None, 0
         for line in self._burst.drain():
-            log.warning("egress.counted sandbox=%s %s", self._name, line)
+            log.warning("egress.counted sandbox=%s counts=%s", self._name, line)
 
 
 def _matches_server_name(first: bytes, host: str, port: int) -> bool:

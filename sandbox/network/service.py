@@ -24,10 +24,9 @@ from typing import Any
 
 from catalogue import N_
 from sandbox.base import SandboxError, SandboxGone, StreamPair
-from sandbox.disk.removal import remove_tree
+from sandbox.disk.folders import remove_tree
 from sandbox.network.proxy import EgressProxy, Resolve, resolve_name
-from sandbox.requests import ReportEgress, report_nothing
-from sandbox.rules import CA_FILE, SOCKET_FOLDER, SOCKET_NAME, EgressPolicy, NetworkRules
+from sandbox.rules import CA_FILE, SOCKET_FOLDER, SOCKET_NAME, EgressPolicy, NetworkRules, ReportEgress, report_nothing
 from sandbox.wire.client import StreamSandbox
 
 DIAL_SECONDS = 15.0

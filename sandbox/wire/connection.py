@@ -26,7 +26,15 @@ log = logging.getLogger(__name__)
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
-SERVER_MODULES = ("search", "relay", "environment", "jobs", "server")  # each after its imports
+SERVER_MODULES = (
+    "text_encoding",
+    "search",
+    "relay",
+    "environment",
+    "jobs",
+    "redraws",
+    "server",
+)  # each after its imports
 INSIDE = Path(__file__).parents[1] / "inside"
 FRAME_HEADER = struct.Struct(">II")  # bytes of JSON, bytes of data
 MAX_FRAME_BYTES = 1 << 20

@@ -18,26 +18,27 @@ from aiohttp import web
 
 from agent.messages import Thread
 from bot.api.langgraph import shapes
-from bot.api.langgraph.inputs import begin_run
+from bot.api.langgraph.runs import MODES, LangGraphStream, begin_run, begin_stateless_run
 from bot.api.langgraph.shapes import GRAPH, assistant, parse_run_id, run_id
-from bot.api.langgraph.streams import MODES, LangGraphStream
 from bot.api.shared.caller import Caller, find_caller
 from bot.api.shared.event_hub import EventHub, Subscription
 from bot.api.shared.event_json import Json, RunPosition
 from bot.api.shared.event_streams import RunEvents
-from bot.api.shared.paths import THREAD_ID, path_thread
 from bot.api.shared.posting import make_stop
 from bot.api.shared.read_models import not_found, own_conversation
+from bot.api.shared.requests import THREAD_ID, path_thread
 from bot.commands.feature import Door
 from bot.config.team import Right
 from bot.database.database import Execute
 from bot.http.event_stream import EventStream, last_event_id
 from bot.http.route import HttpProblem, Route, dump_json, json_response, read_json
-from bot.storage import conversations, inbox, runs, web_threads
-from bot.storage.api_keys import READ, THREADS
+from bot.storage import conversations, inbox, runs
+from bot.storage.api_access import READ, THREADS
 from bot.storage.inbox import InboxRow
+from bot.storage.web import delete_thread, list_notes, read_note, write_note
 
 BODY_BYTES = 1 << 20
+INPUT_BYTES = 16 << 20  # of an input, whose files are in it
 NOTE_BYTES = 16 << 10
 PAGE, MOST = 10, 100
 THREAD, RUN = "/threads/{thread}", "/threads/{thread}/runs/{run}"
@@ -68,18 +69,26 @@ class LangGraphEndpoints:
             ("PATCH", THREAD, self._patch),
             ("DELETE", THREAD, self._delete),
             ("GET", f"{THREAD}/state", self._state),
+            ("POST", f"{THREAD}/state/checkpoint", self._checkpoint),
             ("POST", f"{THREAD}/history", self._history),
             ("POST", f"{THREAD}/runs", self._begin),
             ("GET", f"{THREAD}/runs", self._runs),
             ("POST", f"{THREAD}/runs/stream", self._stream),
             ("POST", f"{THREAD}/runs/wait", self._wait),
+            ("POST", "/runs", self._begin),
+            ("POST", "/runs/stream", self._stream),
+            ("POST", "/runs/wait", self._wait),
             ("GET", RUN, self._run),
             ("GET", f"{RUN}/stream", self._join_stream),
             ("GET", f"{RUN}/join", self._join),
             ("POST", f"{RUN}/cancel", self._cancel),
             ("GET", f"{THREAD}/stream", self._thread_stream),
         ]
-        return [Route(method, path, handle, body_bytes=BODY_BYTES) for method, path, handle in found]
+        begin = (self._begin, self._stream, self._wait)
+        return [
+            Route(method, path, handle, body_bytes=INPUT_BYTES if method == "POST" and handle in begin else BODY_BYTES)
+            for method, path, handle in found
+        ]
 
     # ------------------------------------------------------------ what there is
 
@@ -122,7 +131,7 @@ class LangGraphEndpoints:
                 raise EXISTS
             if not conversations.find_current(execute, thread):
                 conversations.begin_conversation(execute, thread, time.time())
-                web_threads.write_note(execute, thread, note, time.time())
+                write_note(execute, thread, note, time.time())
             return shapes.thread_json(execute, thread)
 
         return json_response(200, await self.door.store.run(create))
@@ -137,7 +146,7 @@ class LangGraphEndpoints:
 
         def search(execute: Execute) -> tuple[list[Json], bool]:
             found = []
-            for note in web_threads.list_notes(execute, caller.author.id, MOST * PAGE):
+            for note in list_notes(execute, caller.author.id, MOST * PAGE):
                 if wanted.items() <= note.metadata.items():
                     shown = shapes.thread_json(execute, Thread.parse(note.thread))
                     if shown and status in (None, shown["status"]):
@@ -154,6 +163,16 @@ class LangGraphEndpoints:
 
     async def _state(self, request: web.Request) -> web.Response:
         return await self._read(request, shapes.state_json)
+
+    async def _checkpoint(self, request: web.Request) -> web.Response:
+        """Send the state at a checkpoint, of which only the latest is kept."""
+        caller = await caller_of(self.door, request)
+        thread, named = caller.thread(path_thread(request)), (await read_object(request)).get("checkpoint")
+        state = await self.door.store.run(partial(shapes.state_json, thread=thread), durable=False)
+        wanted = named.get("checkpoint_id") if isinstance(named, dict) else None
+        if state is None or wanted not in (None, state["checkpoint"]["checkpoint_id"]):
+            raise not_found("thread" if state is None else "checkpoint")
+        return json_response(200, state)
 
     async def _history(self, request: web.Request) -> web.Response:
         caller = await caller_of(self.door, request)
@@ -174,8 +193,8 @@ class LangGraphEndpoints:
 
         def patch(execute: Execute) -> Json | None:
             if conversations.find_current(execute, thread):
-                merged = _note({**web_threads.read_note(execute, thread), **note})
-                web_threads.write_note(execute, thread, merged, time.time())
+                merged = _note({**read_note(execute, thread), **note})
+                write_note(execute, thread, merged, time.time())
             return shapes.thread_json(execute, thread)
 
         if (found := await self.door.store.run(patch)) is None:
@@ -189,7 +208,7 @@ class LangGraphEndpoints:
         def delete(execute: Execute) -> list[int]:
             if not conversations.find_current(execute, thread):
                 raise not_found("thread")
-            return web_threads.delete_thread(execute, thread, caller.author.id)
+            return delete_thread(execute, thread, caller.author.id)
 
         service = self.door.running()
         for run in await self.door.store.run(delete):
@@ -267,7 +286,11 @@ class LangGraphEndpoints:
     async def _post(self, request: web.Request) -> tuple[Caller, Thread, InboxRow, Json]:
         """Take the input of a run as a message, or its command as an answer. Raises HttpProblem."""
         caller = await caller_of(self.door, request, THREADS, Right.TALK)
-        thread, body = caller.thread(path_thread(request)), await read_object(request)
+        body = await read_object(request)
+        if "thread" not in request.match_info:
+            thread = caller.thread(f"{uuid4()}")
+            return caller, thread, await begin_stateless_run(self.door, caller, thread, body), body
+        thread = caller.thread(path_thread(request))
         return caller, thread, await begin_run(self.door, caller, thread, body), body
 
     async def _known_run(self, request: web.Request, scope: str = READ) -> tuple[Caller, Thread, InboxRow]:

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from agent.messages import Thread
 from bot.api.langgraph import shapes
-from bot.api.langgraph.endpoints import BODY_BYTES, caller_of, read_object
+from bot.api.langgraph.endpoints import INPUT_BYTES, caller_of, read_object
 from bot.api.langgraph.frames import number_at
-from bot.api.langgraph.inputs import begin_run
+from bot.api.langgraph.runs import begin_run
 from bot.api.langgraph.shapes import NODE, run_id
 from bot.api.langgraph.thread_stream import Filter, ThreadStream, ToldEnds
 from bot.api.shared.caller import Caller
 from bot.api.shared.event_hub import EventHub, Subscription
 from bot.api.shared.event_json import Json
-from bot.api.shared.paths import path_thread
-from bot.api.shared.recent_runs import RecentRuns
+from bot.api.shared.requests import path_thread
+from bot.api.shared.run_reader import RecentRuns
 from bot.commands.feature import Door
 from bot.config.team import Right
 from bot.http.event_stream import EventStream
 from bot.http.route import HttpProblem, Route, json_response
 from bot.storage import questions
-from bot.storage.api_keys import READ, THREADS
+from bot.storage.api_access import READ, THREADS
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -58,7 +58,7 @@ class ProtocolEndpoints:
         """Return the routes."""
         return [
             Route("POST", "/threads/{thread}/stream/events", self._stream),
-            Route("POST", "/threads/{thread}/commands", self._command, body_bytes=BODY_BYTES),
+            Route("POST", "/threads/{thread}/commands", self._command, body_bytes=INPUT_BYTES),
             Route("GET", "/assistants/{assistant}/graph", self._graph),
         ]
 

@@ -2,30 +2,58 @@
 
 The fields are those that `langgraph_sdk` 0.4 and `@langchain/langgraph-sdk` 1.x read
 (https://github.com/langchain-ai/langgraph/blob/main/libs/sdk-py/langgraph_sdk/schema.py).
+
+Keep the ids that clients give their messages in the keys of these messages.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 import orjson
 
-from agent.messages import Thread
+from agent.messages import Quote, Thread
 from agent.stored_json import Damaged
-from bot.api.langgraph.message_keys import message_id
+from bot.api.langgraph.content import NOT_TEXT, InputContent, read_content
 from bot.api.shared.event_json import Json, spell
 from bot.database.database import Execute
 from bot.database.states import EntryKind, InboxState, QuestionKind, RunState
 from bot.http.route import HttpProblem
-from bot.storage import conversations, inbox, questions, runs, transcripts, web_threads
+from bot.storage import conversations, inbox, questions, runs, transcripts, web
 from bot.storage.inbox import InboxRow
 from bot.storage.questions import QuestionRow
 from bot.storage.runs import RunRow
 from bot.storage.transcripts import StoredEntry
+
+MESSAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_STREAMED = "web:s:"
+_KEY = re.compile(r"web:(?:s:)?[0-9a-f]{16}:([A-Za-z0-9_-]{1,64})")
+
+
+def make_key(thread: Thread, id: str, *, streamed: bool) -> str:
+    """Return the key of a message with this id of its client: sent again, it is the same message.
+
+    `streamed`: it came by the protocol of thread streams.
+    """
+    return f"{_STREAMED if streamed else 'web:'}{sha256(f'{thread}'.encode()).hexdigest()[:16]}:{id}"
+
+
+def message_id(key: str) -> str:
+    """Return the id that a client gave a message, by the key of the message; the key where it gave none."""
+    found = _KEY.fullmatch(key)
+    return found[1] if found else key
+
+
+def is_streamed(key: str) -> bool:
+    """Return whether a message came by the protocol of thread streams."""
+    return key.startswith(_STREAMED)
+
 
 GRAPH = "fawn"
 NODE = "fawn"  # the only node of the graph
@@ -38,10 +66,6 @@ STATUSES = {
     RunState.STOPPED: "interrupted",
     RunState.FAILED: "error",
 }
-NOT_TEXT = HttpProblem(
-    *(422, "bad_input", "The input has no text."),
-    'Send {"messages": [{"role": "user", "content": "…"}]}; files go to /v1/threads/{thread}/messages.',
-)
 NO_ANSWER = HttpProblem(
     *(422, "no_option", "This is no answer to the open questions."),
     "Resume with the answer, or with {interrupt id: answer}; an approval also takes {decisions: [{type: approve}]}.",
@@ -162,7 +186,7 @@ def thread_json(execute: Execute, thread: Thread) -> Json | None:
     failed = latest is not None and latest.state == RunState.FAILED
     status = "busy" if busy else "interrupted" if asked else "error" if failed else "idle"
     times = {"created_at": iso(row.created), "updated_at": iso(row.used), "state_updated_at": iso(row.used)}
-    note = {**web_threads.read_note(execute, thread), **({"title": row.title} if row.title else {})}
+    note = {**web.read_note(execute, thread), **({"title": row.title} if row.title else {})}
     facts = {"thread_id": thread.topic, **times, "metadata": note, "status": status, "config": {}}
     found = {"messages": thread_messages(execute, thread)}
     return {**facts, "values": found, "interrupts": {GRAPH: asked} if asked else {}}
@@ -176,7 +200,7 @@ def state_json(execute: Execute, thread: Thread) -> Json | None:
     asked = found["interrupts"].get(GRAPH, [])
     messages = found["values"]["messages"]
     checkpoint = {"thread_id": thread.topic, "checkpoint_ns": "", "checkpoint_map": None}
-    checkpoint["checkpoint_id"] = f"{thread.topic}-{len(messages)}"
+    checkpoint["checkpoint_id"] = f"{thread.topic}-{len(messages)}"  # only the latest is kept
     task = {"id": "fawn", "name": "ask", "error": None, "interrupts": asked, "checkpoint": None, "state": None}
     tasks = [{**task, "result": None}] if asked else []
     next_: list[str] = ["ask"] if asked else [NODE] if found["status"] == "busy" else []
@@ -195,29 +219,40 @@ def run_json(thread: Thread, row: InboxRow, run: RunRow | None) -> Json:
     return {**facts, "updated_at": ended, "status": status, **rest}
 
 
-def text_of_input(value: Any) -> str:
-    """Return what a person says with an input: the texts of its messages after the agent's last one."""
-    said: list[str] = []
+def content_of_input(value: Any) -> InputContent:
+    """Return what a person says with an input: its messages after the agent's last one. Raises HttpProblem."""
+    said: list[InputContent] = []
     messages = value.get("messages") if isinstance(value, dict) else None
     for message in messages if isinstance(messages, list) else []:
         role = message.get("role") or message.get("type") if isinstance(message, dict) else None
         if role in ("user", "human"):
-            said.append(_text_of_content(message.get("content")))
+            said.append(read_content(message.get("content")))
         elif role in ("assistant", "ai"):
             said.clear()
-    text = "\n\n".join(each for each in said if each.strip())
-    if not text or "\0" in text:
+    text = "\n\n".join(each.text for each in said if each.text.strip())
+    files = tuple(file for each in said for file in each.files)
+    if not (text or files) or "\0" in text:
         raise NOT_TEXT
-    return text
+    return InputContent(text, files)
 
 
-def _text_of_content(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    if any(not isinstance(part, dict) or part.get("type") != "text" for part in parts):
-        raise NOT_TEXT
-    return "\n".join(str(part.get("text", "")) for part in parts)
+def earlier_of_input(value: Any) -> tuple[Quote, ...]:
+    """Return what was said before, where an input has it: its messages up to the agent's last one.
+
+    A stateless run has nothing else of them.
+    """
+    messages = value.get("messages") if isinstance(value, dict) else None
+    found, count = list[Quote](), 0
+    for message in messages if isinstance(messages, list) else []:
+        role = message.get("role") or message.get("type") if isinstance(message, dict) else None
+        if role in ("user", "human", "assistant", "ai"):
+            is_agent = role in ("assistant", "ai")
+            content = read_content(message.get("content") or "")
+            text = "\n".join([*([content.text] if content.text else []), *(f"[{each.name}]" for each in content.files)])
+            if text.strip() and "\0" not in text:
+                found.append(Quote("assistant" if is_agent else "user", text, "forward"))
+            count = len(found) if is_agent else count
+    return tuple(found[:count])
 
 
 def answers_of(asked: Sequence[QuestionRow], resume: Any) -> list[tuple[QuestionRow, str]]:

@@ -20,7 +20,7 @@ from bot.commands.feature import Door
 from bot.database.database import Execute
 from bot.database.rows import parse_row_id
 from bot.http.route import HttpProblem, Route, json_response
-from bot.storage.api_keys import READ, THREADS
+from bot.storage.api_access import READ, THREADS
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -17,18 +17,17 @@ from typing import Any
 from agent.messages import Thread
 from bot.api.langgraph import shapes
 from bot.api.langgraph.frames import SLOTS, RunFrames, ThreadFrame
-from bot.api.langgraph.message_keys import is_streamed
+from bot.api.langgraph.shapes import is_streamed
 from bot.api.shared.caller import Caller
 from bot.api.shared.event_hub import Subscription
 from bot.api.shared.event_json import Json, RunPosition
 from bot.api.shared.event_streams import find_end, stored_view
-from bot.api.shared.recent_runs import RecentRuns
-from bot.api.shared.run_reader import RunReader
+from bot.api.shared.run_reader import RecentRuns, RunReader
 from bot.commands.feature import Door
 from bot.database.database import Execute
 from bot.database.states import RunState
 from bot.http.event_stream import EventStream
-from bot.journey.fed_run import FedRun
+from bot.journey.feed import FedRun
 from bot.storage import conversations, inbox, runs
 from bot.storage.runs import RunRow
 

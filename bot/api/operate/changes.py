@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING
 
 from bot.api.operate.answers import ChangedSchedule, ChangedTask
 from bot.api.shared.caller import Caller, find_caller
-from bot.api.shared.paths import path_number
 from bot.api.shared.read_models import not_found
+from bot.api.shared.requests import path_number
 from bot.base.times import TimingError
-from bot.commands import schedule_changes
+from bot.commands import background
 from bot.commands.background import cancel_task
 from bot.commands.feature import Door
 from bot.database.database import Execute
 from bot.database.states import ScheduleState
 from bot.database.web_people import WEB
-from bot.http.route import HttpProblem, Route, json_response
-from bot.http.spec import Spec
+from bot.http.route import HttpProblem, Route, Spec, json_response
 from bot.rights import deeds
 from bot.service.schedule_changes import record_change
 from bot.storage import schedules, tasks
-from bot.storage.api_keys import OPERATE
+from bot.storage.api_access import OPERATE
 from bot.storage.schedules import ScheduleRow
 
 if TYPE_CHECKING:
@@ -73,11 +72,11 @@ class OperateChanges:
         stops: Stops = ()
         match verb, row.state:
             case "pause", ScheduleState.ACTIVE:
-                schedule_changes.pause_schedule(execute, row)
+                background.pause_schedule(execute, row)
             case "resume", ScheduleState.PAUSED:
                 _resume(execute, row, now)
             case "delete", _:
-                stops = schedule_changes.delete_schedule(execute, row, by, now, self.door.running().stop_run, WEB)
+                stops = background.delete_schedule(execute, row, by, now, self.door.running().stop_run, WEB)
             case _:
                 raise NOT_NOW
         record_change(execute, row, verb, by, WEB)
@@ -106,7 +105,7 @@ class OperateChanges:
 
 def _resume(execute: Execute, row: ScheduleRow, now: float) -> None:
     try:
-        if schedule_changes.resume_schedule(execute, row, now):
+        if background.resume_schedule(execute, row, now):
             return
     except TimingError as error:
         raise NOT_NOW from error

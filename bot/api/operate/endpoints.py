@@ -31,11 +31,9 @@ from bot.api.operate.answers import (
     WaitingAnswer,
     WaitingList,
 )
-from bot.api.shared.bodies import text_field
 from bot.api.shared.caller import Caller, find_caller
-from bot.api.shared.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
-from bot.api.shared.paths import path_number
 from bot.api.shared.read_models import not_found
+from bot.api.shared.requests import CURSOR, MOST, PAGE, make_cursor, path_number, read_cursor, text_field
 from bot.commands.feature import Door
 from bot.commands.waits import PREFIX, Waiting
 from bot.database import audit
@@ -44,8 +42,7 @@ from bot.database.audit_check import ChainReport, verify_chain
 from bot.database.database import Execute
 from bot.database.states import RunState
 from bot.database.web_people import WEB
-from bot.http.route import HttpProblem, Route, json_response, read_json, read_response
-from bot.http.spec import Query, Spec
+from bot.http.route import HttpProblem, Query, Route, Spec, json_response, read_json, read_response
 from bot.rights import deeds
 from bot.rights.audit_reading import KINDS
 from bot.rights.deeds import Deed
@@ -54,7 +51,7 @@ from bot.service.audit_upkeep import pruning_rules
 from bot.service.store import read_store
 from bot.status.live_view import describe_turn
 from bot.storage import conversations, runs
-from bot.storage.api_keys import OPERATE
+from bot.storage.api_access import OPERATE
 from catalogue import _, use_language
 from channels.base import Receipt
 from channels.shared.texts import language_of
@@ -141,19 +138,19 @@ class OperateEndpoints:
             return read_response(request, ChannelList(_channels(self.door.status.channel_states())))
 
     async def _turns(self, request: web.Request) -> web.Response:
-        await self._see(request)
+        caller = await self._see(request)
         live = [(turn, describe_turn(turn)) for turn in self.door.runs.running_turns]
-        return await self._read(request, partial(reading.read_turns, store=self.door.store, live=live))
+        return await self._read(request, partial(reading.read_turns, caller=caller, store=self.door.store, live=live))
 
     async def _queue(self, request: web.Request) -> web.Response:
-        await self._see(request)
+        caller = await self._see(request)
         after, places = read_cursor(request, (float("-inf"), "")), self.door.current.limits.live_turns
 
         def read(execute: Execute) -> QueueList:
             store = self.door.store
             others = conversations.count_others(execute, store.me) if store.is_shared else 0
             busy = len(self.door.runs.running_turns) + others
-            queue, more = reading.read_queue(execute, after, time.time(), full=busy >= places)
+            queue, more = reading.read_queue(execute, caller, after, time.time(), full=busy >= places)
             return QueueList(queue, places, busy, more)
 
         return await self._read(request, read)
@@ -204,7 +201,7 @@ class OperateEndpoints:
         async with self._verifying:
             report = await asyncio.to_thread(self._verify_chain)
         head = f"{report.seq}:{report.hash.hex()}"
-        return read_response(request, Verification(not report.fault, report.rows, head, report.fault))
+        return read_response(request, Verification(not report.fault, report.rows, head, report.fault or ""))
 
     def _verify_chain(self) -> ChainReport:
         config = self.door.current.config
@@ -212,9 +209,9 @@ class OperateEndpoints:
             return verify_chain(execute, {}, pruning_rules(config.audit))
 
     async def _feedback(self, request: web.Request) -> web.Response:
-        await self._see(request)
+        caller = await self._see(request)
         before = read_cursor(request, (float("inf"), MOST, ""))
-        return await self._read(request, partial(reading.read_feedback, before=before, now=time.time()))
+        return await self._read(request, partial(reading.read_feedback, caller=caller, before=before, now=time.time()))
 
     async def _usage(self, request: web.Request) -> web.Response:
         await self._see(request, deeds.SEE_TEAM_USAGE)

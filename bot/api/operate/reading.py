@@ -28,8 +28,7 @@ from bot.api.operate.answers import (
     UsageList,
 )
 from bot.api.shared.caller import Caller
-from bot.api.shared.cursors import PAGE, make_cursor
-from bot.base.usage_days import by_day
+from bot.api.shared.requests import PAGE, make_cursor
 from bot.commands.feature import Door
 from bot.database import audit
 from bot.database.database import Database, Execute
@@ -38,13 +37,13 @@ from bot.journey.running_turn import RunningTurn
 from bot.rights.audit_reading import aliases_of, newest_events, readable_places
 from bot.rights.known_people import name_of
 from bot.status.live_view import describe_elsewhere, turns_in_progress
-from bot.storage import conversations, dead_letters, feedback, schedules, tasks, usage
+from bot.storage import conversations, inbox, outbox, outcomes, schedules, tasks, usage
 from bot.storage.conversations import WaitingRow
-from bot.storage.feedback import FEEDBACK_DAYS
+from bot.storage.operator_views import TurnElsewhere
+from bot.storage.outcomes import FEEDBACK_DAYS
 from bot.storage.schedules import ScheduleRow
 from bot.storage.tasks import TaskRow
-from bot.storage.turns_elsewhere import TurnElsewhere
-from bot.storage.usage import Spending
+from bot.storage.usage import Spending, by_day
 
 DAY_SECONDS = 86400.0
 
@@ -57,58 +56,74 @@ def name_person(execute: Execute, channel: str, id: str) -> tuple[str, str]:
     return audit.person_name(channel, id), name_of(execute, channel, id)
 
 
-def read_turns(execute: Execute, store: Database, live: Sequence[tuple[RunningTurn, Mapping[str, Any]]]) -> TurnList:
+def words_for(execute: Execute, caller: Caller, conversation: str, thread: str, person: str, words: str) -> str:
+    """Return words of a thread, such as its title, for this reader: "" in the direct chat of another person."""
+    if not words or caller.is_person(Thread.parse(thread).channel, person) or inbox.is_shared(execute, conversation):
+        return words
+    return ""
+
+
+def read_turns(
+    execute: Execute, caller: Caller, store: Database, live: Sequence[tuple[RunningTurn, Mapping[str, Any]]]
+) -> TurnList:
     """Return the turns in progress here (`live`) and at other processes, with what `fawn top` says of each."""
     turns = turns_in_progress(execute, store, [turn for turn, _shown in live])
     found = []
     for turn, shown in live:
         row = conversations.find_conversation(execute, turn.job.conversation)
         person, name = name_person(execute, turn.job.thread.channel, turn.job.requester)
-        numbers = {key: shown[key] for key in ("doing", "steps", "calls", "tokens")}
+        place = turn.job.conversation, f"{turn.job.thread}", turn.job.requester
+        title = words_for(execute, caller, *place, row.title if row else "")
+        numbers = {key: shown[key] for key in ("steps", "calls", "tokens")}
         found.append(
             TurnAnswer(
                 turn.job.run,
                 str(turn.job.thread),
-                row.title if row else "",
+                title,
                 *(person, name, turn.job.attempt, turn.job.agent, turn.job.started),
+                words_for(execute, caller, *place, shown["doing"]),
                 **numbers,
                 host=turns.host,
                 replica=turns.replica,
                 here=True,
             )
         )
-    found += [_turn_elsewhere(execute, turn) for turn in turns.elsewhere]
+    found += [_turn_elsewhere(execute, caller, turn) for turn in turns.elsewhere]
     return TurnList(sorted(found, key=lambda each: each.started))
 
 
-def _turn_elsewhere(execute: Execute, turn: TurnElsewhere) -> TurnAnswer:
+def _turn_elsewhere(execute: Execute, caller: Caller, turn: TurnElsewhere) -> TurnAnswer:
+    title, doing = (
+        words_for(execute, caller, turn.conversation, turn.thread, turn.requester, words)
+        for words in (turn.title, describe_elsewhere(turn)["doing"])
+    )
     person, name = name_person(execute, Thread.parse(turn.thread).channel, turn.requester)
-    shown = describe_elsewhere(turn)
     return TurnAnswer(
-        *(turn.run, turn.thread, turn.title, person, name, turn.attempt, turn.agent, turn.started),
-        *(shown["doing"], turn.steps, turn.calls, turn.tokens, turn.host, turn.replica, False),
+        *(turn.run, turn.thread, title, person, name, turn.attempt, turn.agent, turn.started),
+        *(doing, turn.steps, turn.calls, turn.tokens, turn.host, turn.replica, False),
     )
 
 
 def read_queue(
-    execute: Execute, after: tuple[float, str], now: float, *, full: bool
+    execute: Execute, caller: Caller, after: tuple[float, str], now: float, *, full: bool
 ) -> tuple[list[QueuedAnswer], str | None]:
     """Return the conversations that wait, and the cursor of those behind them."""
     rows = conversations.list_unclaimed(execute, after, PAGE + 1)
     more = make_cursor(rows[PAGE - 1].ready, rows[PAGE - 1].key) if len(rows) > PAGE else None
-    return [_queued(execute, row, now, full=full) for row in rows[:PAGE]], more
+    return [_queued(execute, caller, row, now, full=full) for row in rows[:PAGE]], more
 
 
-def _queued(execute: Execute, row: WaitingRow, now: float, *, full: bool) -> QueuedAnswer:
+def _queued(execute: Execute, caller: Caller, row: WaitingRow, now: float, *, full: bool) -> QueuedAnswer:
     channel, _colon, id = row.person.partition(":")
     person, name = name_person(execute, channel, id)
     why = "gathers" if row.ready > now else "all_busy" if full else "next"
-    return QueuedAnswer(row.thread, row.title, person, name, row.pending, row.ready, why)
+    title = words_for(execute, caller, row.key, row.thread, id, row.title)
+    return QueuedAnswer(row.thread, title, person, name, row.pending, row.ready, why)
 
 
 def read_dead(execute: Execute, after: str) -> DeadList:
     """Return dead letters behind one."""
-    rows = dead_letters.list_dead(execute, after, PAGE + 1)
+    rows = outbox.list_dead(execute, after, PAGE + 1)
     shown = [DeadAnswer(row.id, row.kind or "event", row.thread, row.created, row.error) for row in rows[:PAGE]]
     return DeadList(shown, make_cursor(shown[-1].id) if len(rows) > PAGE else None)
 
@@ -141,17 +156,18 @@ def _audited(execute: Execute, seq: int, event: Mapping[str, Any], names: Mappin
     )
 
 
-def read_feedback(execute: Execute, before: tuple[float, int, str], now: float) -> FeedbackList:
+def read_feedback(execute: Execute, caller: Caller, before: tuple[float, int, str], now: float) -> FeedbackList:
     """Return the thumbs before one, the newest first."""
-    rows = feedback.list_feedback(execute, before, PAGE + 1)
+    rows = outcomes.list_feedback(execute, before, PAGE + 1)
     shown = []
     for row in rows[:PAGE]:
         channel = Thread.parse(row.thread).channel if row.thread else ""
         person = name_person(execute, channel, row.person)[0] if channel else ""
         value = "up" if row.value > 0 else "down"
-        shown.append(FeedbackAnswer(row.run, row.thread, row.title, person, row.name, value, row.at))
+        title = words_for(execute, caller, row.conversation, row.thread, row.person, row.title) if row.thread else ""
+        shown.append(FeedbackAnswer(row.run, row.thread, title, person, row.name, value, row.at))
     last = rows[PAGE - 1] if len(rows) > PAGE else None
-    counts = feedback.count_feedback(execute, now - FEEDBACK_DAYS * DAY_SECONDS)
+    counts = outcomes.count_feedback(execute, now - FEEDBACK_DAYS * DAY_SECONDS)
     more = make_cursor(last.at, last.run, last.person) if last else None
     return FeedbackList(shown, Thumbs(counts.up, counts.down), more)
 

@@ -31,20 +31,18 @@ from bot.api.own.answers import (
 )
 from bot.api.own.memories import accounts_of, find_memory, memories_of
 from bot.api.shared.caller import NO_ACCESS, Caller, find_caller
-from bot.api.shared.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
-from bot.api.shared.paths import path_number
 from bot.api.shared.posting import make_command, offer, run_command
 from bot.api.shared.read_models import not_found
+from bot.api.shared.requests import CURSOR, MOST, PAGE, make_cursor, path_number, read_cursor
 from bot.commands.feature import Door
 from bot.config.team import RoleConfig
 from bot.database.database import Execute
 from bot.database.states import ScheduleState
 from bot.database.web_people import WEB, payer_key
-from bot.http.route import HttpProblem, Route, json_response, read_response
-from bot.http.spec import Query, Spec
-from bot.rights.skill_choice import allowed_skills
+from bot.http.route import HttpProblem, Query, Route, Spec, json_response, read_response
+from bot.rights.work_rights import allowed_skills
 from bot.storage import people, schedules, tasks
-from bot.storage.api_keys import READ, THREADS
+from bot.storage.api_access import READ, THREADS
 from bot.storage.schedules import ScheduleRow
 from bot.storage.tasks import TaskRow
 from catalogue import localized, use_language

@@ -11,21 +11,31 @@ from uuid import uuid4
 
 from agent.messages import Kind, Thread
 from bot.api.own.answers import FoundEntry, FoundList, NewThread, Retried, ThreadAnswer, ThreadTitle
-from bot.api.shared.bodies import checked_text, text_field
 from bot.api.shared.caller import Caller, find_caller
-from bot.api.shared.cursors import CURSOR, MOST, PAGE, make_cursor, read_cursor
-from bot.api.shared.paths import BAD_THREAD, THREAD_ID, path_number, path_thread
 from bot.api.shared.posting import make_message, offer
 from bot.api.shared.read_models import find_thread, read_run
+from bot.api.shared.requests import (
+    BAD_THREAD,
+    CURSOR,
+    MOST,
+    PAGE,
+    THREAD_ID,
+    checked_text,
+    make_cursor,
+    path_number,
+    path_thread,
+    read_cursor,
+    text_field,
+)
 from bot.commands.feature import Door
 from bot.config.team import Right
 from bot.database.database import Execute
 from bot.database.states import RunState
-from bot.http.route import HttpProblem, Route, json_response, read_json, read_response
-from bot.http.spec import Query, Spec
-from bot.storage import conversations, runs, transcripts, web_threads
-from bot.storage.api_keys import READ, THREADS
+from bot.http.route import HttpProblem, Query, Route, Spec, json_response, read_json, read_response
+from bot.storage import conversations, runs, transcripts
+from bot.storage.api_access import READ, THREADS
 from bot.storage.runs import RunRow
+from bot.storage.web import delete_thread
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -106,7 +116,7 @@ class ThreadChanges:
 
         def delete(execute: Execute) -> list[int]:
             _thread(execute, thread)
-            return web_threads.delete_thread(execute, thread, caller.author.id)
+            return delete_thread(execute, thread, caller.author.id)
 
         service = self.door.running()
         for run in await self.door.store.run(delete):

@@ -14,27 +14,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zoneinfo import ZoneInfo
 
 from agent.skills.changes import describe_change
-from agent.skills.errors import SkillError
+from agent.skills.skill import SkillError
 from bot.api.operate import reading
 from bot.api.operate.answers import UsageAnswer
 from bot.api.operate.endpoints import list_waiting, list_waiting_answers, read_status
 from bot.api.page.sign_ins import sign_in_json
 from bot.api.shared.caller import Caller, find_caller
-from bot.api.shared.cursors import MOST, PAGE
-from bot.api.shared.paths import path_number
 from bot.api.shared.read_models import not_found
+from bot.api.shared.requests import MOST, PAGE, path_number
 from bot.api.shared.sessions import for_page
 from bot.commands.feature import Door
 from bot.database.database import Execute
 from bot.database.rows import parse_row_id
 from bot.http.route import HttpProblem, Route, json_response, read_response
 from bot.rights import deeds
-from bot.rights.budget_texts import describe_budget
+from bot.rights.budgets import describe_budget
 from bot.rights.deeds import Deed
 from bot.service.store import read_store
 from bot.status.live_view import describe_turn, recent_log
-from bot.storage import budgets, person_roles, questions
-from bot.storage.api_keys import OPERATE
+from bot.storage import budgets, people, questions
+from bot.storage.api_access import OPERATE
 from bot.storage.questions import OpenQuestion
 from catalogue import localized, use_language
 from channels.shared.texts import language_of
@@ -106,14 +105,14 @@ class OperatePage:
         return read_response(request, {**more, "sandboxes": len(use.since), "places": places, **rest})
 
     def _read(self, execute: Execute, caller: Caller, live: Sequence[Any]) -> Json:
-        turns = reading.read_turns(execute, self.door.store, live).turns
+        turns = reading.read_turns(execute, caller, self.door.store, live).turns
         now, full = time.time(), len(turns) >= self.door.current.limits.live_turns
-        queue, more = reading.read_queue(execute, (float("-inf"), ""), now, full=full)
+        queue, more = reading.read_queue(execute, caller, (float("-inf"), ""), now, full=full)
         return {
             "turns": turns,
             "queue": queue,
             "queue_more": bool(more),
-            "asked": [_asked(execute, each) for each in questions.list_open(execute, PAGE)],
+            "asked": [_asked(execute, caller, each) for each in questions.list_open(execute, PAGE)],
             "dead": reading.read_dead(execute, ""),
             "schedules": reading.read_schedules(execute, caller, 0),
             "tasks": reading.read_tasks(execute, caller, MOST),
@@ -183,10 +182,12 @@ class OperatePage:
         return json_response(200, await recent_log(self.door.store, str(path_number(request, "run")), after))
 
 
-def _asked(execute: Execute, row: OpenQuestion) -> Json:
+def _asked(execute: Execute, caller: Caller, row: OpenQuestion) -> Json:
     channel = row.thread.partition("/")[0]
     person, name = reading.name_person(execute, channel, row.requester)
-    return {**asdict(row), "approvers": row.approvers.split("\n") if row.approvers else [], "who": name or person}
+    title = reading.words_for(execute, caller, row.conversation, row.thread, row.requester, row.title)
+    more = {"title": title, "who": name or person}
+    return {**asdict(row), **more, "approvers": row.approvers.split("\n") if row.approvers else []}
 
 
 def _sums(execute: Execute, days: int, now: float, zone: ZoneInfo | None) -> Json:
@@ -204,7 +205,7 @@ def _read_team(execute: Execute, door: Door) -> Json:
             "by": row.giver_name,
             "at": row.given,
         }
-        for row in person_roles.list_roles(execute)[: PAGE * 4]
+        for row in people.list_roles(execute)[: PAGE * 4]
     ]
     set_up = [
         {"channel": channel, "who": who, "role": role, "by": "", "at": 0.0}

@@ -21,7 +21,7 @@ from bot.database.audit import AuditEvent, AuditKind
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.rights import deeds
 from bot.status.qr_code import code_path
-from bot.storage.api_keys import OPERATE
+from bot.storage.api_access import OPERATE
 from catalogue import use_language
 from channels.base import Channel, Health
 from channels.shared.code_sign_in import SignInChannel, as_sign_in

@@ -12,16 +12,16 @@ from agent.messages import Kind, Message, Thread
 from bot.api.page.thread_view import LATEST, look_at, read_view
 from bot.api.shared import read_models
 from bot.api.shared.caller import NO_ACCESS, Caller, find_caller
-from bot.api.shared.paths import path_number, path_thread
 from bot.api.shared.posting import make_message
+from bot.api.shared.requests import path_number, path_thread
 from bot.api.shared.sessions import for_page
 from bot.commands.feature import Door
 from bot.database.database import Execute
 from bot.database.rows import parse_row_id
 from bot.http.route import HttpProblem, Route, json_response, read_json
-from bot.journey.fed_run import FedRun
+from bot.journey.feed import FedRun
 from bot.storage import sent_messages, transcripts
-from bot.storage.api_keys import READ, THREADS
+from bot.storage.api_access import READ, THREADS
 from channels.base import Receipt
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from bot.api.shared.event_json import block_event
 from bot.api.shared.read_models import entry_json, not_found, sent_file
 from bot.database.database import Execute
 from bot.database.states import EntryKind, InboxState
-from bot.journey.fed_run import FedRun, recall
+from bot.journey.feed import FedRun, recall
 from bot.rights.current import Current
-from bot.storage import conversations, feedback, inbox, outbox, questions, runs, transcripts
+from bot.storage import conversations, inbox, outbox, outcomes, questions, runs, transcripts
 from bot.storage.inbox import InboxRow
 from bot.storage.questions import QuestionRow
 from bot.storage.transcripts import StoredEntry
@@ -96,7 +96,7 @@ def _stored(execute: Execute, caller: Caller, run: int, entries: Sequence[Stored
             yield _turn(0, entry.conversation, entry.at, blocks=blocks, key=entry.item)
         return
     row, conversation = runs.find_run(execute, run), entries[0].conversation
-    final, marks = _final(execute, run), feedback.feedback_of_run(execute, run)
+    final, marks = _final(execute, run), outcomes.feedback_of_run(execute, run)
     titles = {step.id: step for step in final.steps} if final else {}
     asked = {each.id: each for each in _asked(execute, conversation, run)}
     said, blocks = list[Json](), list[Json]()
@@ -144,7 +144,7 @@ def _stored_block(entry: StoredEntry, steps: Mapping[str, Step], asked: Mapping[
             known = steps.get(name)
             shown = {"title": entry.step_title or entry.text, "detail": entry.text if entry.step_title else ""}
             shown = {"title": known.title, "detail": known.detail} if known else shown
-            times = {"state": entry.state, "seconds": entry.seconds}
+            times = {"state": entry.state, "seconds": entry.seconds, "output": entry.output}
             about = {"parent": entry.parent, "thinking": name.startswith(THINKING_STEP)}
             return {"type": "step", "id": name, **shown, **times, **about}
         case EntryKind.QUESTION if row := asked.get(name):

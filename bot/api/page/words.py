@@ -14,6 +14,14 @@ WORDS: Mapping[str, str] = {
     "key": N_("Key"),
     "sign_in": N_("Sign in"),
     "sign_out": N_("Sign out"),
+    "link_from_elsewhere": N_(
+        "Another page has led you to this link. Sign in only if you asked for it: what you write goes to the person of"
+        " the link."
+    ),
+    "link_of_another": N_(
+        "Another person is signed in here. Sign in with this link instead? What you write then goes to the person of"
+        " the link."
+    ),
     "still_here": N_(
         "What you have written stays on this page. It goes on as soon as you are signed in, also in another tab."
     ),
@@ -73,9 +81,11 @@ WORDS: Mapping[str, str] = {
     "steps_done": N_("{n} steps · {last}"),
     "steps_inside": N_("Steps inside: {n}"),
     "steps_failed": N_("{n} failed"),
+    "step_output": N_("What it returned"),
     "step_running": N_("running"),
     "step_done": N_("done"),
     "step_failed": N_("failed"),
+    "step_denied": N_("denied"),
     "step_stopped": N_("stopped"),
     "needs_approval": N_("Fawn asks for permission"),
     "has_question": N_("Fawn has a question"),
@@ -102,6 +112,8 @@ WORDS: Mapping[str, str] = {
     "tokens": N_("{n} tokens"),
     "tokens_one": N_("{n} token"),
     "show_page": N_("Look at {name}, closed off from everything"),
+    "run_scripts": N_("Run its scripts"),
+    "run_scripts_title": N_("The scripts can then connect to other computers and send them what this page contains."),
     "save_file": N_("Download"),
     "close": N_("Close"),
     "cancel": N_("Cancel"),
@@ -289,6 +301,8 @@ WORDS: Mapping[str, str] = {
     # refusals, by their code
     "problem_no_session": N_("You are not signed in any more. Open the page again."),
     "problem_proxy_session": N_("Somebody else has signed in. Open the page again."),
+    "problem_other_person": N_("Another person is signed in here now. Open the page again."),
+    "problem_signed_in_here": N_("Another person is signed in here. Sign out first, then open the link again."),
     "problem_no_identity": N_(
         "The proxy in front of Fawn does not say who you are, or I don't know you. Sign in there; whoever runs Fawn"
         " lists in `http.identity.people` who is who."

@@ -9,9 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from agent.messages import Author, Thread
-from bot.api.shared.identity import SIGN_IN, Person, signed_in_by_proxy
 from bot.api.shared.keys import allows, find_good_key
-from bot.api.shared.sessions import NO_SESSION, cookie_var, find_session
+from bot.api.shared.sessions import (
+    NO_SESSION,
+    PERSON_HEADER,
+    PERSON_QUERY,
+    SIGN_IN,
+    Person,
+    check_person,
+    cookie_var,
+    find_session,
+    signed_in_by_proxy,
+)
 from bot.commands.feature import Door
 from bot.config.team import Right
 from bot.database import audit
@@ -21,9 +30,8 @@ from bot.database.web_people import WEB, true_person, web_id
 from bot.http.route import HttpProblem, route_var
 from bot.rights.access import LOCAL_CHANNEL, LOCAL_WORKSPACE
 from bot.rights.deeds import Deed
-from bot.storage import page_sessions, people
-from bot.storage.api_keys import ApiKeyRow, find_key
-from bot.storage.page_sessions import PageSessionRow
+from bot.storage import api_access, people
+from bot.storage.api_access import ApiKeyRow, PageSessionRow, find_key
 from catalogue import preferred_language
 
 if TYPE_CHECKING:
@@ -108,7 +116,9 @@ def _look(door: Door, request: web.Request, scope: str, right: Right | None = No
     """Return what finds the caller in a transaction. Raises HttpProblem for no key at all."""
     language = preferred_language(request.headers.get("Accept-Language", ""))
     if (cookie := cookie_var.get()) is not None:
-        find = partial(_find_session, named=signed_in_by_proxy(door.current.config.http.identity, request))
+        named = signed_in_by_proxy(door.current.config.http.identity, request)
+        person = request.headers.get(PERSON_HEADER) or request.query.get(PERSON_QUERY, "")
+        find = partial(_find_session, named=named, person=person)
         return partial(_find, door=door, shown=cookie, scope=scope, right=right, find=find, language=language)
     kind, _blank, key = request.headers.get("Authorization", "").partition(" ")
     if kind.lower() != "bearer" or len(request.headers.getall("Authorization", ())) != 1:
@@ -126,14 +136,16 @@ def _allows(execute: Execute, door: Door, caller: Caller, deed: Deed) -> bool:
     return False
 
 
-def _find_session(execute: Execute, token: str, named: Person | None) -> PageSessionRow:
-    """Return the session of a cookie. Behind a proxy that signs people in, it must be that of whom the proxy names."""
+def _find_session(execute: Execute, token: str, named: Person | None, person: str) -> PageSessionRow:
+    """Return the session of a cookie. It must be that of the person whom the tab shows, and, behind a proxy that signs
+    people in, of whom the proxy names."""
     try:
         row = find_session(execute, token)
     except HttpProblem:
         raise SIGN_IN if named else NO_SESSION from None
     if named and (row.channel, row.person) != named:
         raise SIGN_IN
+    check_person(row, person)
     return row
 
 
@@ -165,7 +177,7 @@ def _find(
 def _is_good(door: Door, row: ApiKeyRow | PageSessionRow, execute: Execute, now: float) -> bool:
     """Return whether a key or a session still opens something for its person."""
     if isinstance(row, PageSessionRow):
-        known = page_sessions.find_session(execute, row.hash, now) is not None
+        known = api_access.find_session(execute, row.hash, now) is not None
     else:
         key = find_key(execute, row.hash)
         known = key is not None and not key.is_expired(now)

@@ -19,7 +19,7 @@ from bot.database.database import Execute, Mark, StorageError
 from bot.database.wake_ups import Written
 from bot.http.event_stream import HEARTBEAT, EventStream, stream_events
 from bot.http.route import HttpProblem
-from bot.journey.fed_run import FedRun
+from bot.journey.feed import FedRun
 from channels.shared.background import BackgroundTasks
 
 if TYPE_CHECKING:

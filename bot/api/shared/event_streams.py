@@ -23,7 +23,7 @@ from bot.database.database import Execute
 from bot.database.states import EntryKind, InboxState, RunState
 from bot.http.event_stream import EventSink, EventStream
 from bot.http.route import HttpProblem
-from bot.journey.fed_run import FedRun
+from bot.journey.feed import FedRun
 from bot.storage import inbox, runs, transcripts
 from bot.storage.transcripts import StoredEntry
 
@@ -131,7 +131,7 @@ class ThreadEvents:
                 self._entry = entry.id
                 if entry.run:
                     ended[entry.run] = None
-                    self._untold = 0 if entry.run in self._readers else entry.run
+                    self._untold = entry.run
                 await self.stream.send("entry", {"thread": Thread.parse(entry.thread).topic, **shown}, self._id())
                 threads.add(entry.thread)
         for run in ended:
@@ -246,7 +246,7 @@ def find_end(execute: Execute, caller: Caller, run: int) -> Json | None:
 def _stored_step(entry: StoredEntry) -> Json:
     title, detail = (entry.step_title, entry.text) if entry.step_title else (entry.text, "")
     about = {"id": entry.item.removeprefix("step:"), "title": title, "state": entry.state, "parent": entry.parent}
-    return {**about, "detail": detail, "progress": "", "thinking": False}
+    return {**about, "detail": detail, "progress": "", "thinking": False, "output": entry.output}
 
 
 def stored_view(execute: Execute, run: int) -> Json:

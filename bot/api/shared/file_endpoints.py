@@ -18,28 +18,26 @@ from aiohttp.abc import AbstractStreamWriter
 from bot.api.shared import read_models
 from bot.api.shared.caller import Caller, find_caller
 from bot.api.shared.read_models import not_found
-from bot.base.web_files import WebFiles
+from bot.base.stored_files import WebFiles, copy_path
 from bot.commands.feature import Door
 from bot.database.database import Execute
-from bot.http.route import HttpProblem, Route
-from bot.http.spec import Spec
+from bot.http.route import HttpProblem, Route, Spec
 from bot.journey.outbox import undelivered_file
-from bot.storage import web_files
-from bot.storage.api_keys import READ
-from bot.storage.web_files import WebFileRow
+from bot.storage.api_access import READ
+from bot.storage.web import WebFileRow, find_file, parse_run_file
 
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # with `?inline`, for an `img` of the page
 ACTIVE = re.compile(r"html|xml|svg|script|xsl")  # types that a browser might run
 SLOWEST_BYTES, LEAST_SECONDS = 20_000, 60.0  # a second, that a client must take; and how long it has at least
 FILE = Spec("A file", problems=(404, 410), media="file")
 CLOSED = "default-src 'none'; sandbox"
-# Of a page that the agent made, in a frame of the chat page: its own scripts run in an origin of their own, without
-# cookies, storage and network (https://developer.mozilla.org/docs/Web/HTTP/Reference/Headers/Content-Security-Policy/sandbox).
+# Of a page that the agent made, in a frame of the chat page: it has an origin of its own, without cookies and storage
+# (https://developer.mozilla.org/docs/Web/HTTP/Reference/Headers/Content-Security-Policy/sandbox). No policy keeps a
+# script from WebRTC, so scripts run only where the reader has asked for that.
 FRAMED = "; ".join(
     (
-        "sandbox allow-scripts",
+        "sandbox",
         "default-src 'none'",
-        "script-src 'unsafe-inline'",
         "style-src 'unsafe-inline'",
         "img-src data: blob:",
         "font-src data:",
@@ -47,10 +45,10 @@ FRAMED = "; ".join(
         "form-action 'none'",
         "base-uri 'none'",
         "frame-ancestors 'self'",
-        "webrtc 'block'",
     )
 )
-PAGE = "text/html"  # with `?page`, and only in a frame
+SCRIPTED = FRAMED.replace("sandbox;", "sandbox allow-scripts; script-src 'unsafe-inline';", 1)
+PAGE = "text/html"  # with `?page`, or `?page&scripts`, and only in a frame
 
 
 class BoundedFile(web.FileResponse):
@@ -86,7 +84,9 @@ class FileEndpoints:
         caller = await find_caller(self.door, request, READ)
         row, path = await self._find(caller, request.match_info["file"])
         framed = "page" in request.query and request.headers.get("Sec-Fetch-Dest") == "iframe"
-        return BoundedFile(path, row.size, _headers(row, inline="inline" in request.query, framed=framed))
+        framed = framed and _type_of(row) == PAGE
+        policy = (SCRIPTED if "scripts" in request.query else FRAMED) if framed else ""
+        return BoundedFile(path, row.size, _headers(row, inline="inline" in request.query, policy=policy))
 
     async def _find(self, caller: Caller, id: str) -> tuple[WebFileRow, Path]:
         """Return a file of the caller, also one that is on its way still. Raises HttpProblem."""
@@ -101,24 +101,31 @@ class FileEndpoints:
 
 def _find_file(execute: Execute, caller: Caller, id: str, data_dir: Path) -> tuple[WebFileRow, Path | None]:
     """Return a file, and its copy where it is on its way: the row of a file is there before its bytes."""
-    row, named = web_files.find_file(execute, id, caller.author.id), web_files.parse_run_file(id)
-    file = undelivered_file(execute, data_dir, *named) if named else None
+    row, named = find_file(execute, id, caller.author.id), parse_run_file(id)
+    file = undelivered_file(execute, *named) if named else None
+    copy = copy_path(data_dir, f"{file.path}") if file else None
     if row:
-        return row, file.path if file else None
+        return row, copy
     if not named:
         raise not_found("file")
     _found, _row, thread = read_models.read_run(execute, caller, named[0])
     if file is None:
         raise not_found("file")
-    return WebFileRow(id, f"{thread}", caller.author.id, file.name, file.size, file.caption, time.time()), file.path
+    return WebFileRow(id, f"{thread}", caller.author.id, file.name, file.size, file.caption, time.time()), copy
 
 
-def _headers(row: WebFileRow, *, inline: bool, framed: bool) -> dict[str, str]:
-    mime = mimetypes.guess_type(row.name)[0] or "application/octet-stream"
-    if framed and mime == PAGE:
+def _type_of(row: WebFileRow) -> str:
+    return mimetypes.guess_type(row.name)[0] or "application/octet-stream"
+
+
+def _headers(row: WebFileRow, *, inline: bool, policy: str) -> dict[str, str]:
+    """Return the headers; `policy` is that of a frame, "" elsewhere."""
+    mime = _type_of(row)
+    if policy:
         return {
             "Content-Type": f"{PAGE}; charset=utf-8",
-            "Content-Security-Policy": FRAMED,
+            "Content-Security-Policy": policy,
+            "X-DNS-Prefetch-Control": "off",
             "Cache-Control": "no-store",
         }
     mime = "application/octet-stream" if ACTIVE.search(mime) else mime
@@ -126,7 +133,7 @@ def _headers(row: WebFileRow, *, inline: bool, framed: bool) -> dict[str, str]:
     return {
         "Content-Type": mime,
         **attachment(row.name, how),
-        "Cache-Control": "private, max-age=31536000, immutable",
+        "Cache-Control": "private, no-cache",  # each use asks whether it is still theirs
     }
 
 

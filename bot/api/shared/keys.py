@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from bot.config.addresses import parse_person
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Execute
 from bot.rights.access import LOCAL_CHANNEL
 from bot.rights.known_people import is_possible_id, names_of_channel
-from bot.storage import api_keys
-from bot.storage.api_keys import READ, SCOPES, THREADS, ApiKeyRow
+from bot.storage import api_access
+from bot.storage.api_access import READ, SCOPES, THREADS, ApiKeyRow
 from catalogue import N_, _, list_items
 
 PREFIX, KEY_BYTES = "fawn_", 32
@@ -52,10 +53,10 @@ def find_good_key(execute: Execute, key: str, now: float) -> ApiKeyRow | None:
     if not _KEY.fullmatch(key):
         return None
     hashed = hash_key(key)
-    row = api_keys.find_key(execute, hashed)
+    row = api_access.find_key(execute, hashed)
     if row is None or not hmac.compare_digest(row.hash, hashed) or row.is_expired(now):
         return None
-    api_keys.note_use(execute, row, now)
+    api_access.note_use(execute, row, now)
     return row
 
 
@@ -79,7 +80,7 @@ def make_key_of(execute: Execute, name: str, channel: str, id: str, scopes: str,
     key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
     until = now + seconds if seconds else None
     row = ApiKeyRow(hash_key(key), name, channel, id, " ".join(_parse_scopes(scopes)), now, until, None)
-    if not api_keys.add_key(execute, row):
+    if not api_access.add_key(execute, row):
         raise BadKey(_(TAKEN, name=name))
     what: dict[str, int | str] = {"scopes": row.scopes, "days": int(seconds / DAY_SECONDS)}
     _record(execute, AuditKind.KEY_ADDED, row, what)
@@ -88,7 +89,7 @@ def make_key_of(execute: Execute, name: str, channel: str, id: str, scopes: str,
 
 def end_key(execute: Execute, name: str) -> ApiKeyRow | None:
     """Revoke a key by its name. None: there is none."""
-    if row := api_keys.revoke_key(execute, name):
+    if row := api_access.revoke_key(execute, name):
         _record(execute, AuditKind.KEY_REVOKED, row, {})
     return row
 
@@ -108,9 +109,10 @@ def _record(execute: Execute, kind: AuditKind, row: ApiKeyRow, what: dict[str, i
 
 def find_known_person(execute: Execute, text: str) -> tuple[str, str]:
     """Return channel and id of `CHANNEL/ID` or `CHANNEL/NAME`. Raises BadKey."""
-    channel, slash, word = text.partition("/")
-    if not (channel and slash and word):
-        raise BadKey(_(BAD_PERSON, person=text))
+    try:
+        channel, word = parse_person(text)
+    except ValueError:
+        raise BadKey(_(BAD_PERSON, person=text)) from None
     named = [id for id, name in names_of_channel(execute, channel).items() if name.casefold() == word.casefold()]
     if channel == LOCAL_CHANNEL or is_possible_id(execute, channel, word):
         return channel, word

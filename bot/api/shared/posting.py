@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from agent.messages import Kind, Message, Origin, Thread
 from agent.stored_json import Damaged
 from bot.api.shared.caller import NO_ACCESS, Caller
+from bot.api.shared.uploads import Upload, record_files
 from bot.commands.feature import Door
 from bot.http.route import HttpProblem
+from bot.storage import inbox
 from bot.storage.inbox import IGNORED_KIND, InboxRow
 from bot.storage.uses import RATE_LIMIT
 from channels.base import Receipt
@@ -69,6 +74,19 @@ async def take(door: Door, message: Message) -> InboxRow:
     if row.error == RATE_LIMIT:
         raise RATE
     return row
+
+
+async def take_with_files(door: Door, message: Message, upload: Upload) -> InboxRow:
+    """Offer a message with files, which are kept once, as `take` does."""
+    message = replace(message, attachments=upload.attachments(message.key))
+    async with _taking.setdefault(message.key, asyncio.Lock()):  # not two with the same key at once
+        if not await door.store.run(partial(inbox.find_message, key=message.key), durable=False):
+            await door.store.run(partial(record_files, message=message))
+            await upload.keep(message.key)
+        return await take(door, message)
+
+
+_taking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by the key of a message with files
 
 
 async def offer(door: Door, message: Message) -> None:

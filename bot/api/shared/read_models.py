@@ -12,13 +12,14 @@ from bot.api.shared.caller import Caller
 from bot.database.database import Execute
 from bot.database.states import ConversationState, EntryKind, QuestionState, RunState
 from bot.http.route import HttpProblem
+from bot.journey.outbox import undelivered_file
 from bot.storage import conversations, inbox, questions, runs, transcripts
 from bot.storage.conversations import ConversationRow
 from bot.storage.inbox import InboxRow
 from bot.storage.questions import QuestionRow
 from bot.storage.runs import RunRow
 from bot.storage.transcripts import StoredEntry
-from bot.storage.web_files import find_file, id_of_entry, parse_run_file
+from bot.storage.web import find_file, id_of_entry, parse_run_file
 
 PAGE = 50
 Json = dict[str, Any]
@@ -152,12 +153,13 @@ def entry_json(execute: Execute, caller: Caller, entry: StoredEntry) -> Json:
 
 
 def _file(execute: Execute, caller: Caller, entry: StoredEntry) -> Json:
-    """Return a file that an entry names. Its size is null until it was delivered."""
+    """Return a file that an entry names, also one that is on its way. Its size is null where it cannot be delivered."""
     id = id_of_entry(entry.item, sent=bool(entry.author))
-    row = find_file(execute, id, caller.author.id)
-    if row is None and not parse_run_file(id):
+    named, row = parse_run_file(id), find_file(execute, id, caller.author.id)
+    if row is None and not named:
         return {"id": "", "name": entry.text, "size": None, "caption": "", "url": None}
-    name, size, caption = (row.name, row.size, row.caption) if row else (entry.text, None, "")
+    file = row or (undelivered_file(execute, *named) if named else None)
+    name, size, caption = (file.name, file.size, file.caption) if file else (entry.text, None, "")
     return {"id": id, "name": name, "size": size, "caption": caption, "url": f"/v1/files/{id}"}
 
 

@@ -2,6 +2,8 @@
 
 The cookie opens only what `for_page` wraps, for pages of this address: `SameSite=Strict`, an own `Origin` on each
 write, and no request of another site's page. Browsers share cookies among the ports of a host: its name has the port.
+
+Know whom a proxy in front of the page has signed in: by a header that counts from its address only.
 """
 
 from __future__ import annotations
@@ -11,19 +13,52 @@ import time
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from bot.api.shared.keys import find_good_key, find_known_person, hash_key
+from bot.config.http import IdentityConfig
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Execute
 from bot.database.states import PageLogin
+from bot.database.web_people import web_id
 from bot.http.route import HttpProblem, Route
-from bot.http.visitors import OWN_PAGES, own_origins
-from bot.storage import page_sessions
-from bot.storage.page_sessions import PageSessionRow
+from bot.http.visitors import OWN_PAGES, own_origins, peer_of
+from bot.storage import api_access
+from bot.storage.api_access import PageSessionRow
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+
+NOBODY = HttpProblem(
+    *(403, "no_identity", "The proxy in front of Fawn says of nobody known that they are signed in."),
+    "Sign in there. An operator lists in http.identity.people who is who.",
+)
+SIGN_IN = HttpProblem(401, "proxy_session", "The proxy has signed in somebody else.", "Open the page again.")
+
+OTHER_PERSON = HttpProblem(401, "other_person", "Another person is signed in here now.", "Open the page again.")
+SIGNED_IN = HttpProblem(
+    *(409, "signed_in_here", "Another person is signed in here."),
+    'Send "replace": true with it to sign in instead of them.',
+)
+PERSON_HEADER = "Fawn-Person"  # whom a tab shows, quoted: their session may have given way to another person's
+PERSON_QUERY = "person"  # the same, of a stream, which sends no header
+
+Person = tuple[str, str]  # channel and id
+
+
+def signed_in_by_proxy(config: IdentityConfig, request: web.Request) -> Person | None:
+    """Return the person whom the proxy names; None where no proxy asks. Raises HttpProblem where it names nobody."""
+    if not config.header or not any(peer_of(str(request.remote)) in network for network in config.networks):
+        return None
+    names = request.headers.getall(config.header, ())
+    known = config.people.get(names[0].strip()) if len(names) == 1 else None
+    if known is None:
+        raise NOBODY
+    channel, _slash, id = known.partition("/")
+    return channel, id
+
 
 PAGE = "/page"  # begins the path of each route that the cookie opens
 LOGIN = "/login"
@@ -48,7 +83,7 @@ def make_link(execute: Execute, channel: str, person: str, what: dict[str, int |
     """Return a token with which a person signs in once, within LINK_SECONDS."""
     token, now = secrets.token_urlsafe(LINK_BYTES), time.time()
     row = PageSessionRow(hash_key(token), PageLogin.LINK, channel, person, "", "", now, now + LINK_SECONDS)
-    page_sessions.add_session(execute, row)
+    api_access.add_session(execute, row)
     _record(execute, AuditKind.PAGE_LINK, row, what)
     return token
 
@@ -64,11 +99,16 @@ def link_address(address: str, token: str) -> str:
     return f"{address}{LOGIN}#{token}"
 
 
-def use_link(execute: Execute, token: str) -> tuple[str, PageSessionRow]:
-    """Begin the session of a link and return its token. Raises HttpProblem."""
-    link = page_sessions.take_link(execute, hash_key(token), time.time())
+def use_link(execute: Execute, token: str, cookie: str, *, replaces: bool) -> tuple[str, PageSessionRow]:
+    """Begin the session of a link and return its token. Raises HttpProblem, also where it must not replace the session
+    of another person that `cookie` shows: the link is good still."""
+    now = time.time()
+    link = api_access.take_link(execute, hash_key(token), now)
     if link is None:
         raise BAD_LINK
+    live = api_access.find_session(execute, hash_key(cookie), now)
+    if live and not replaces and (live.channel, live.person) != (link.channel, link.person):
+        raise SIGNED_IN
     return _begin_session(execute, link, "link")
 
 
@@ -90,21 +130,29 @@ def _begin_session(execute: Execute, origin: PageSessionRow, by: str) -> tuple[s
     token, now = secrets.token_urlsafe(TOKEN_BYTES), time.time()
     until = now + SESSION_SECONDS
     row = replace(origin, hash=hash_key(token), kind=PageLogin.SESSION, created=now, until=until)
-    page_sessions.add_session(execute, row)
+    api_access.add_session(execute, row)
     _record(execute, AuditKind.PAGE_SIGNED_IN, row, {"by": by})
     return token, row
 
 
 def find_session(execute: Execute, token: str) -> PageSessionRow:
     """Return a session by the token of its cookie. Raises HttpProblem."""
-    if row := page_sessions.find_session(execute, hash_key(token), time.time()):
+    if row := api_access.find_session(execute, hash_key(token), time.time()):
         return row
     raise NO_SESSION
 
 
-def sign_out(execute: Execute, token: str) -> None:
-    """End a session, if it has not ended."""
-    if row := page_sessions.end_session(execute, hash_key(token)):
+def check_person(row: PageSessionRow, shown: str) -> None:
+    """Raise the refusal where a tab shows another person than that of the session; "" shows none."""
+    if shown and unquote(shown) != web_id(row.channel, row.person):
+        raise OTHER_PERSON
+
+
+def sign_out(execute: Execute, token: str, shown: str) -> None:
+    """End the session of the person whom the tab shows, if it has not ended. Raises HttpProblem."""
+    if row := api_access.find_session(execute, hash_key(token), time.time()):
+        check_person(row, shown)
+    if row := api_access.end_session(execute, hash_key(token)):
         _record(execute, AuditKind.PAGE_SIGNED_OUT, row, {})
 
 

@@ -15,13 +15,19 @@ export class Problem extends Error {
   get text() { return t(`problem_${this.code}`, {}, "") || [this.message, this.detail].filter(Boolean).join(" "); }
 }
 
+let person = "";
+/** Name the person of this tab with each request: the cookie may be another one's by now. */
+export function setPerson(id) { person = encodeURIComponent(id); }
+/** Return the parameter that names the person where a request has no headers. */
+export const personQuery = () => `person=${encodeURIComponent(person)}`;
+
 let signedOut = () => {};
 /** Call `listener` with the refusal's code when nobody, or somebody else, is signed in. */
 export function onSignedOut(listener) { signedOut = listener; }
 
 /** Send a request and return its JSON. Raises Problem; a request that met no server has the status 0. */
 export async function call(method, path, body, headers = {}) {
-  const options = { method, headers: { ...headers } };
+  const options = { method, headers: { ...headers, ...(person ? { "Fawn-Person": person } : {}) } };
   if (body instanceof FormData) options.body = body; // a file takes as long as it takes
   else options.signal = AbortSignal.timeout(PATIENCE);
   if (body !== undefined && !(body instanceof FormData)) {
@@ -37,7 +43,7 @@ export async function call(method, path, body, headers = {}) {
   const found = await answer.json().catch(() => null);
   if (!found && answer.ok && answer.status !== 204) throw new Problem(0, { title: "offline", code: "offline" }); // cut in the middle
   if (answer.ok) return found ?? {};
-  if (answer.status === 401 && ["no_session", "proxy_session"].includes(found?.code)) signedOut(found.code);
+  if (answer.status === 401 && ["no_session", "other_person", "proxy_session"].includes(found?.code)) signedOut(found.code);
   throw new Problem(answer.status, found ?? {});
 }
 

@@ -1,6 +1,6 @@
 // The page: who is signed in, which thread is shown, and what holds them together.
 
-import { call, get, onSignedOut, post } from "/page/static/api.js";
+import { call, get, onSignedOut, post, setPerson } from "/page/static/api.js";
 import { Chat } from "/page/static/chat.js";
 import { confirmed, showDialog } from "/page/static/dialog.js";
 import { h, icon, iconButton, randomId, setWords, t } from "/page/static/dom.js";
@@ -234,7 +234,7 @@ class App {
     this.looks = true;
     for (let me = null; !me;) {
       me = await get("/me").catch(() => null);
-      if (me) this.welcome(me);
+      if (me) this.welcome();
       await new Promise((go) => setTimeout(go, 2000)); // a service that refuses the stream is not asked at once
     }
     this.looks = false;
@@ -243,18 +243,17 @@ class App {
 
   /** Ask to sign in again over what is shown, so that nothing written is lost. A proxy signs in by itself. */
   signedOut(code) {
-    if (code === "proxy_session") return location.reload();
+    if (code !== "no_session") return location.reload(); // another person sees nothing of what was here
     if (this.asksIn) return;
-    const done = () => get("/me").then((me) => this.welcome(me)).catch(() => {});
+    const done = () => get("/me").then((me) => this.welcome()).catch(() => {});
     this.asksIn = showDialog(t("not_signed_in"), signIn(null, done, t("still_here")));
     document.querySelector("dialog:has(.signin)").addEventListener("close", () => { this.asksIn = null; });
     this.lookAgain();
   }
 
-  /** Go on as who is signed in again; another person sees nothing of what was here. */
-  welcome(me) {
+  /** Go on as who is signed in again. */
+  welcome() {
     if (!this.asksIn) return;
-    if (me.person !== this.me.person) return location.reload();
     this.asksIn();
     this.sidebar.read();
     this.chat.read();
@@ -299,6 +298,7 @@ async function begin() {
   }
   if ((sessionStorage.getItem("person") ?? me.person) !== me.person) sessionStorage.clear(); // what another person has not sent
   sessionStorage.setItem("person", me.person);
+  setPerson(me.person);
   setWords(me.words);
   document.documentElement.lang = me.language;
   const app = new App(me);

@@ -21,6 +21,11 @@ export function fileChip(file, { mine = false } = {}) {
 }
 
 function showPage(name, url) {
-  const frame = h("iframe", { class: "made-page", title: name, sandbox: "allow-scripts", referrerpolicy: "no-referrer", src: `${url}?page` });
-  showDialog(name, frame, { wide: true, tools: [h("a", { class: "icon-button", href: url, download: name, "aria-label": t("save_file"), title: t("save_file") }, icon("save"))] });
+  const frame = (sandbox, query) => h("iframe", { class: "made-page", title: name, sandbox, referrerpolicy: "no-referrer", src: `${url}?${query}` });
+  const still = frame("", "page"); // no policy of Chromium keeps a script from the network: WebRTC is not in it
+  const run = h("button", { type: "button", class: "primary run-scripts", text: t("run_scripts"), title: t("run_scripts_title"), on: { click: () => {
+    run.remove();
+    still.replaceWith(frame("allow-scripts", "page&scripts"));
+  } } });
+  showDialog(name, still, { wide: true, tools: [run, h("a", { class: "icon-button", href: url, download: name, "aria-label": t("save_file"), title: t("save_file") }, icon("save"))] });
 }

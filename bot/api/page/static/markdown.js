@@ -1,6 +1,6 @@
 // Markdown of models, people and tools as elements. What they write is data: their HTML is text, their pictures are links.
 
-import { Marked } from "/page/static/vendor/marked.js";
+import { Marked, Tokenizer } from "/page/static/vendor/marked.js";
 import "/page/static/vendor/purify.js";
 import { copy, h, iconButton, t } from "/page/static/dom.js";
 
@@ -15,6 +15,35 @@ const formula = (name, level, begin, found) => ({
   tokenizer: (text) => { const match = found.exec(text); return match ? { type: name, raw: match[0], text: match.slice(1).find((each) => each !== undefined).trim() } : undefined; },
   renderer: ({ text }) => (level === "block" ? `<pre><code class="language-latex">${escaped(text)}</code></pre>` : `<code class="formula">${escaped(text)}</code>`),
 });
+/** Return a text as one in which stars next to wide punctuation have a letter there, and the character before it. */
+function widened(text, before) {
+  let wide = "", at = 0;
+  for (const { 0: run, index } of text.matchAll(/\*+/g)) {
+    const end = index + run.length, from = [...text.slice(Math.max(0, index - 2), index)].at(-1) ?? before, to = end < text.length ? String.fromCodePoint(text.codePointAt(end)) : "";
+    if (!from || !to || from === "\\" || /\s/.test(from + to) || /^[\0-\x7f]*$/.test(from + to)) continue;
+    if (index && PUNCTUATION.test(from)) wide += text.slice(at, (at = Math.max(at, index - from.length))) + "x".repeat(index - at), at = index;
+    else if (!index && PUNCTUATION.test(from)) before = "x";
+    if (PUNCTUATION.test(to)) wide += text.slice(at, end) + "x".repeat(to.length), at = end + to.length;
+  }
+  return [wide + text.slice(at), before];
+}
+
+const PUNCTUATION = /^[\p{P}\p{S}]$/u;
+const LONGEST_WIDENED = 5000; // characters of a paragraph: each of its stars costs as much
+let lastMasked, lastWidened; // of the text that is read now: each of its stars asks
+
+/** Emphasis next to wide punctuation, as in `**注意：**请`: CommonMark lets such stars only open or only close. */
+function emStrong(src, masked, before = "") {
+  if (src[0] !== "*" || masked.length > LONGEST_WIDENED || !/[^\0-\x7f]/.test(masked)) return false;
+  if (masked !== lastMasked) [lastMasked, lastWidened] = [masked, widened(masked, "")[0]];
+  const head = /^\*+(?:..?)?/su.exec(src)[0], [text, from] = widened(head, before); // the mark and what follows it
+  this.probe ??= Object.create(this, { lexer: { value: { inlineTokens: () => [] } } });
+  const found = Tokenizer.prototype.emStrong.call(this.probe, text + src.slice(head.length), lastWidened, from);
+  if (!found) return undefined;
+  const raw = src.slice(0, found.raw.length), marks = found.type === "strong" ? 2 : 1, inner = raw.slice(marks, -marks);
+  return { ...found, raw, text: inner, tokens: this.lexer.inlineTokens(inner) };
+}
+
 const marked = new Marked({
   gfm: true,
   breaks: true,
@@ -22,6 +51,7 @@ const marked = new Marked({
     formula("formulas", "block", /^(?:\$\$[^$]{1,5000}\$\$|\\\[(?:[^\\]|\\(?!\])){1,5000}\\\])[ \t]*$/m, /^(?:\$\$([^$]{1,5000})\$\$|\\\[((?:[^\\]|\\(?!\])){1,5000})\\\])[ \t]*(?:\n|$)/),
     formula("formula", "inline", /\$|\\\(/, /^(?:\$\$([^$\n]{1,1000})\$\$|\$(?![\s$])([^$\n]{1,1000})(?<!\s)\$(?![\d$])|\\\(((?:[^\\\n]|\\(?!\))){1,1000})\\\))/),
   ],
+  tokenizer: { emStrong },
   renderer: {
     html: ({ text }) => escaped(text),
     image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,

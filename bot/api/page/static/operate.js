@@ -173,7 +173,7 @@ export class View {
     const stop = this.may?.end ? h("button", { type: "button", class: "plain danger", text: t("stop"), data: { key: `stop-${turn.run}` }, on: { click: async (event) => { event.target.disabled = true; await this.do(() => post(`/v1/operate/runs/${turn.run}/stop`)); this.look(); } } }) : null;
     const log = h("button", { type: "button", class: "plain", text: t("show_log"), data: { key: `log-${turn.run}` }, on: { click: () => showLog(turn.run) } });
     const host = h("span", { title: turn.replica }, turn.host || "–", turn.here ? h("span", { class: "dim small", text: ` ${t("this_service")}` }) : null);
-    return [turn.name || turn.person || "–", where(turn), h("span", {}, turn.doing || t("thinking"), turn.calls ? h("span", { class: "dim small", text: ` · ${t("model_calls", { n: turn.calls })}` }) : null), since(turn.started), ...(hosts ? [host] : []), h("span", { class: "row-buttons" }, turn.here ? log : null, stop)];
+    return [turn.name || turn.person || "–", where(turn), h("span", {}, turn.doing || t(turn.steps ? "is_running" : "thinking"), turn.calls ? h("span", { class: "dim small", text: ` · ${t("model_calls", { n: turn.calls })}` }) : null), since(turn.started), ...(hosts ? [host] : []), h("span", { class: "row-buttons" }, turn.here ? log : null, stop)];
   }
 
   /** A button of a row of one of the lists, whose first page is read again then. */

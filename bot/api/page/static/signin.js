@@ -1,16 +1,25 @@
 // Signing in: by a link that is opened once, whose token is in the fragment, or by a key of the API.
 
 import { post } from "/page/static/api.js";
+import { confirmed } from "/page/static/dialog.js";
 import { h, t } from "/page/static/dom.js";
 
 /** Take the token of the address, if it has one. Returns the problem with it, or null. */
 export async function takeLink() {
   if (location.pathname !== "/login") return null;
-  const token = location.hash.slice(1);
+  const token = location.hash.slice(1), asks = location.search === "?asks";
   history.replaceState(null, "", "/");
-  if (!token) return null;
+  if (!token || (asks && !(await confirmed(t("sign_in"), t("link_from_elsewhere"), t("sign_in"))))) return null;
+  const problem = await useToken({ token });
+  if (problem?.code !== "signed_in_here") return problem;
+  if (!(await confirmed(t("sign_in"), t("link_of_another"), t("sign_in")))) return null;
+  return useToken({ token, replace: true });
+}
+
+/** Sign in with a link. Returns the problem with it, or null. */
+async function useToken(body) {
   try {
-    await post("/login", { token });
+    await post("/login", body);
     return null;
   } catch (problem) {
     return problem;

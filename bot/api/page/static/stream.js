@@ -3,6 +3,8 @@
 // HTTP/1.1 gives a browser six connections per host, so the sixth open stream would block every page. One tab holds the
 // stream under a lock and tells the others; when it closes, another one takes over where it was.
 
+import { personQuery } from "/page/static/api.js";
+
 const NAMES = ["run", "snapshot", "text", "step", "plan", "question", "file", "notice", "failed", "entry", "end", "thread", "reset"];
 
 export class Stream {
@@ -45,7 +47,7 @@ export class Stream {
   hold() {
     this.holds = true;
     return new Promise((gone) => {
-      const source = new EventSource(`/page/v1/events${this.last ? `?after=${encodeURIComponent(this.last)}` : ""}`);
+      const source = new EventSource(`/page/v1/events?${personQuery()}${this.last ? `&after=${encodeURIComponent(this.last)}` : ""}`);
       this.source = source;
       source.onopen = () => this.say("connected");
       source.onerror = () => {

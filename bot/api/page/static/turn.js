@@ -5,7 +5,7 @@ import { fileChip } from "/page/static/files.js";
 import { answerOf } from "/page/static/fold.js";
 import { Markdown } from "/page/static/markdown.js";
 
-const MARKS = { running: "running", done: "done", failed: "failed", stopped: "stopped" };
+const MARKS = { running: "running", done: "done", failed: "failed", denied: "denied", stopped: "stopped" };
 const OVER = ["done", "failed", "stopped"]; // of turns that change no more: a long thread has many
 const LONG_SAID = 1200; // characters, after which a message is folded
 
@@ -152,7 +152,7 @@ export class TurnView {
   stepsPart(key) {
     const line = h("span", { class: "now" }), list = h("ul", {});
     const element = this.fold(key, false, "steps", line, list);
-    const tree = new StepTree(list, (id, inside) => this.fold(`step:${id}`, false, "inner", inside.head, inside.list));
+    const tree = new StepTree(list, (id, inside, className) => this.fold(`step:${id}`, false, className, inside.head, inside.list));
     let shown = "";
     return { element, update: ({ steps }, { running, later, inner }) => {
       tree.update(steps, inner, running);
@@ -223,12 +223,12 @@ export class TurnView {
 }
 
 function mark(state) {
-  return h("span", { class: `mark ${state}`, "aria-hidden": "true" }, ...{ done: [icon("check")], failed: [icon("cross")], stopped: [icon("stop")] }[state] ?? []);
+  return h("span", { class: `mark ${state}`, "aria-hidden": "true" }, ...{ done: [icon("check")], failed: [icon("cross")], denied: [icon("cross")], stopped: [icon("stop")] }[state] ?? []);
 }
 
 /** Steps as a tree: what a sub-agent does stands below the step of its task, folded. Lines stay while they change. */
 class StepTree {
-  /** `fold(id, {head, list})` makes the part of a task that opens. */
+  /** `fold(id, {head, list}, className)` makes a part that opens: of a task, or what a step returned. */
   constructor(list, fold) {
     this.list = list;
     this.fold = fold;
@@ -240,12 +240,12 @@ class StepTree {
       let line = this.lines.get(step.id);
       if (!line) this.lines.set(step.id, line = this.makeLine());
       const below = inner.get(step.id) ?? [], state = step.state === "running" && !running ? "stopped" : MARKS[step.state] ?? "done";
-      const key = JSON.stringify([step.title, step.seconds, step.detail, step.progress, state, below.length]);
+      const key = JSON.stringify([step.title, step.seconds, step.detail, step.progress, step.output, state, below.length]);
       if (key !== line.key) {
         line.key = key;
         line.element.className = state;
         line.element.firstChild.replaceWith(mark(state));
-        line.text.replaceChildren(...stepText(step, state));
+        line.text.replaceChildren(...stepText(step, state), ...(step.output ? [this.fold(`${step.id}:output`, { head: t("step_output"), list: h("pre", { class: "call", tabindex: "0" }, h("code", { text: step.output })) }, "returned")] : []));
         if (below.length && !line.inside) line.element.lastChild.append((line.inside = this.makeInside(step.id)).element);
       }
       if (line.inside) {
@@ -264,7 +264,7 @@ class StepTree {
 
   makeInside(id) {
     const head = h("span", { class: "dim" }), list = h("ul", {});
-    return { head, element: this.fold(id, { head, list }), tree: new StepTree(list, this.fold) };
+    return { head, element: this.fold(id, { head, list }, "inner"), tree: new StepTree(list, this.fold) };
   }
 }
 

@@ -40,6 +40,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if and (include "fawn.shared" .) .Values.persistence.existingClaim }}
 {{- fail "persistence.existingClaim: with config.database.replicas each service has a claim of its own, which is made" }}
 {{- end }}
+{{- with .Values.ingress }}
+{{- if and .enabled (not (and .host .tlsSecret .proxies)) }}
+{{- fail "ingress: name its host, tlsSecret and proxies (the addresses of the controller's pods)" }}
+{{- end }}
+{{- end }}
+{{- if and (dig "serviceMonitor" "enabled" false (.Values.monitoring | default dict)) (not (dig "metrics" "enabled" false .Values.config)) }}
+{{- fail "monitoring.serviceMonitor: there are no metrics: set config.metrics.enabled=true" }}
+{{- end }}
 {{- end }}
 
 {{/* Seconds that turns may take to end at a stop. */}}
@@ -52,6 +60,12 @@ config_version: 1
 http:
   listen: 0.0.0.0:8080
   peers: {{ toJson .Values.http.peers }}
+  {{- with .Values.ingress }}
+  {{- if .enabled }}
+  hosts: {{ list .host | toJson }}
+  proxies: {{ toJson .proxies }}
+  {{- end }}
+  {{- end }}
 sandbox:
   provider: kubernetes
   image: {{ .Values.sandboxImage | quote }}

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sandbox.inside.document_bounds import DocumentUnreadable, open_archive
+from sandbox.inside.archives import DocumentUnreadable, open_archive
 from sandbox.inside.sheets import Book, filled
 from sandbox.inside.text_encoding import decode_text
 

@@ -20,7 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from sandbox.inside.document_bounds import DocumentUnreadable, open_archive
+from sandbox.inside.archives import DocumentUnreadable, open_archive
 from sandbox.inside.office import Piece, convert_odf, docx_pieces, pptx_pieces
 from sandbox.inside.sheets import Book, Sheet, Value, cell_text, column_letters, filled
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sandbox.inside import sheets
-from sandbox.inside.document_bounds import DocumentUnreadable, open_archive
+from sandbox.inside.archives import DocumentUnreadable, open_archive
 from sandbox.inside.text_encoding import decode_text
 
 MAX_INPUT_BYTES = 1 << 30

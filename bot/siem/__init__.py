@@ -1,1 +1,0 @@
-"""Push rows of the audit to a SIEM."""

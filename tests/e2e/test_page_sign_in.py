@@ -103,7 +103,7 @@ async def test_an_operator_signs_the_bot_in_and_it_answers_without_a_restart(
     await tab.until(f"!document.querySelector('{BUTTON}') && document.querySelector('.verdict.good')")
     friends.send("hello")
     await until(friends.visible, what="an answer")
-    assert [row["result"] for row in audited(service, "channel.sign_in")] == ["begun"]
+    assert [row["result"] for row in audited(service, "channel.sign_in")].count("begun") == 1
     assert all(second not in text for text in (service.log(), str(audited(service, "channel.sign_in"))))
     kept = service.rows("SELECT value FROM channel_state WHERE channel='wechat' AND item LIKE 'login%'")
     assert len(kept) == 1

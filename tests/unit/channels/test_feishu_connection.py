@@ -74,17 +74,18 @@ async def test_a_cancellation_while_an_event_arrives_is_not_swallowed() -> None:
 
 
 class Held(Box):
-    """An inbox whose disk does not respond until it is released."""
+    """An inbox whose disk does not respond until it is released, and then writes in the order of arrival."""
 
     def __init__(self) -> None:
         super().__init__()
         self.waiting: list[str] = []
-        self.free = asyncio.Event()
+        self.free, self._turn = asyncio.Event(), asyncio.Lock()
 
     async def receive(self, batch: Any) -> list[Receipt]:
         self.waiting += [event.text for event in batch]
-        await self.free.wait()
-        return await super().receive(batch)
+        async with self._turn:
+            await self.free.wait()
+            return await super().receive(batch)
 
 
 def down(channel: Channel) -> str:

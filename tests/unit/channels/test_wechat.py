@@ -143,13 +143,15 @@ def test_a_damaged_login_is_none(text: str) -> None:
 
 
 async def test_a_scan_elsewhere_ends_the_login_until_the_page_signs_in_anew(rig: WeChatRig) -> None:
-    asked = await rig.say("before")
+    asked, channel = await rig.say("before"), channel_of(rig)
+    rig.server.fault("error", "post", code=401)  # a call learns it before the poll
+    with pytest.raises(Unattended, match="sign in anew"):  # it waits, and is no attempt
+        await channel.reply(asked.thread, Memory()).finish(Final("the answer"))
     rig.server.login(JANE)
-    await until(lambda: rig.channel.readiness().health is Health.DOWN)
-    assert "sign in anew" in rig.channel.readiness().detail
-    with pytest.raises(Unattended):  # it waits, and is no attempt
-        await rig.channel.reply(asked.thread, Memory()).finish(Final("the answer"))
-    channel = channel_of(rig)
+    await until(lambda: channel.sign_in_state().is_signed_out)
+    assert "sign in anew" in channel.readiness().detail
+    with pytest.raises(Unattended):
+        await channel.reply(asked.thread, Memory()).finish(Final("the answer"))
     await channel.begin_sign_in()
     await until(lambda: channel.sign_in_code().code)
     await channel.begin_sign_in()  # a second look begins nothing

@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from agent.packages import defer_packages
+from agent.late_imports import defer_packages
 from bot.base.exit_codes import CONFIG, FAULT, INTERRUPTED, fail
 from bot.cli.command import PlainCommand
 from bot.cli.program import command_first, command_line_parser, find_command

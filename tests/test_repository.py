@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.packages import CHANNELS, EXTRAS
+from agent.late_imports import CHANNELS, EXTRAS
 from bot.config.loader import load_config
 from bot.config.schema import SandboxConfig
 from sandbox.docker.image_build import CONTEXT

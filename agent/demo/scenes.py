@@ -11,7 +11,7 @@ from typing import Any
 from langchain_core.messages import ToolMessage
 
 from agent.blocks import command_hint
-from agent.demo.rules import APPROVED_FILE
+from agent.demo.approval_rule import APPROVED_FILE
 from agent.policies.plan_mode import AGREED, SUBMIT_PLAN
 from catalogue import N_, _, join_sentences, list_items
 from sandbox.base import SKILLS

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agent.late_imports import import_in_thread
 from agent.mcp.connection import McpCallLost, McpConnection, McpUnavailable, Outcome
 from agent.mcp.elicitation import Elicitation
 from agent.mcp.progress import ProgressLine
-from agent.packages import import_in_thread
 from catalogue import N_
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.foreign_text import printable_line
+from agent.late_imports import import_in_thread
 from agent.mcp.bounds import MAX_MESSAGE_BYTES, read_pages
 from agent.mcp.process import stdio_parameters
 from agent.mcp.progress import ProgressReports, Report
-from agent.packages import import_in_thread
 from agent.settings.mcp import McpServerSettings
 from agent.settings.mcp_tokens import TokenFile, TokenFolder
 from agent.spans import trace_parent

@@ -17,8 +17,8 @@ from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import ValidationError
 
+from agent.late_imports import import_in_thread
 from agent.mcp.bounded_http import ChosenWay, bound_messages, bounded_client
-from agent.packages import import_in_thread
 from agent.settings.mcp import McpServerSettings
 from agent.settings.mcp_tokens import StoredTokens, TokenFile, TokenFolder
 from catalogue import N_, LazyText

@@ -74,7 +74,7 @@ SOON_SECONDS = 1.0  # so long a question waits for the calls beside it
 
 
 class TaskKinds(Protocol):
-    """The kinds of sub-agents, as far as tasks use them. `agent.turn.kinds` builds them of policies that import
+    """The kinds of sub-agents, as far as tasks use them. `agent.turn.agent_kinds` builds them of policies that import
     this module."""
 
     @property

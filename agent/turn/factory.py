@@ -27,9 +27,7 @@ from agent.settings.models import DEMO_CLASS_PATH, NO_SUCH_MODEL, AgentConfigErr
 from agent.settings.sections import AgentSettings
 from agent.skills.library import SkillLibrary
 from agent.spending import LEAD
-from agent.turn.chains import lead_policies
-from agent.turn.checkpointer import LatestCheckpointer
-from agent.turn.kinds import (
+from agent.turn.agent_kinds import (
     AgentProfile,
     LeadPolicies,
     SubagentKinds,
@@ -38,6 +36,8 @@ from agent.turn.kinds import (
     check_agents,
     tool_patterns,
 )
+from agent.turn.chains import lead_policies
+from agent.turn.checkpointer import LatestCheckpointer
 from agent.turn.resume import State
 from agent.turn.title import TitleMaker
 from agent.turn.tool_list import make_tools

@@ -29,9 +29,9 @@ from agent.settings.subagents import KindSettings
 from agent.spending import Meter
 from agent.subagents.board import TaskBoard
 from agent.subagents.callee import callee_context, worker_brief
+from agent.turn.agent_kinds import AgentProfile, SubagentKinds
 from agent.turn.checkpoint_rows import ReadState
 from agent.turn.checkpointer import HeldState, LatestCheckpointer
-from agent.turn.kinds import AgentProfile, SubagentKinds
 from agent.turn.resume import AlreadyFinished, GraphInput, QuestionClosed, enter_turn, recall_blocks, repair_state
 from agent.turn.title import TitleMaker
 from catalogue import N_, _

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import aiohttp
 import orjson
 
-from agent.packages import describe_install
+from agent.late_imports import describe_install
 from agent.settings.network import choose_proxy, make_trust, trusted_file
 from agent.settings.sections import SearchSettings
 from agent.web.addresses import WebError

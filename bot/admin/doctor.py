@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
 from agent.foreign_text import printable_text
+from agent.late_imports import import_in_thread
 from agent.near_misses import suggest
-from agent.packages import import_in_thread
 from agent.settings.models import AgentConfigError, ModelSettings
 from bot.admin.network_checks import check_database, check_network
 from bot.admin.service_checks import (

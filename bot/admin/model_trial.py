@@ -11,8 +11,8 @@ from typing import Any
 
 import aiohttp
 
+from agent.late_imports import describe_install
 from agent.models.presets import CHAT_ANTHROPIC_CLASS_PATH, PRESETS
-from agent.packages import describe_install
 from agent.setting import Secret
 from agent.settings.models import ModelSettings
 from bot.admin.doctor import check_model, render_finding

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.acp.connection import AcpError
-from agent.packages import import_in_thread
+from agent.late_imports import import_in_thread
 from agent.settings.mcp import McpServerSettings
 from agent.settings.mcp_tokens import TokenFile, TokenFolder
 from agent.settings.sections import ExternalAgentSettings, SearchSettings, VoiceConfig

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from agent.packages import import_in_thread
+from agent.late_imports import import_in_thread
 from agent.settings.mcp import McpServerSettings
 from agent.settings.mcp_tokens import TokenFile
 from bot.admin.doctor import render_finding

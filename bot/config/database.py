@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
-from agent.packages import describe_install
+from agent.late_imports import describe_install
 from agent.setting import Secret, setting
 from bot.config.decoder import EXPECTED
 from bot.config.document import Document

@@ -21,9 +21,9 @@ from dotenv import dotenv_values
 from dotenv.parser import parse_stream
 
 import channels
+from agent.late_imports import describe_channel_install, describe_install, lacks_sdk
 from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
-from agent.packages import describe_channel_install, describe_install, lacks_sdk
 from agent.setting import Secret
 from agent.settings.mcp import McpServerSettings
 from bot.config.addresses import check_id, id_on

@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping, Seque
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
+from agent.late_imports import describe_install
 from agent.near_misses import suggest
-from agent.packages import describe_install
 from agent.settings.network import make_trust
 from agent.settings.sections import ContextConfig
 from bot.config.database import check_database

@@ -65,7 +65,7 @@ class Spool:
         self._writing = asyncio.Lock()
         self._more = asyncio.Event()
 
-    def open(self) -> int:
+    def load_waiting(self) -> int:
         """Read what waits since an earlier start, and return how many. Raises OSError."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in sorted(self._folder.iterdir()):
@@ -271,7 +271,7 @@ async def serve_relay(config: Config) -> None:
     from bot.http.listener import listening
 
     spool = Spool(config.data_dir / "relay", config.relay.max_mb << 20)
-    waiting = spool.open()
+    waiting = spool.load_waiting()
     async with listening(config.http, Relay(config.relay, spool).routes()) as address:
         log.info("relay.ready address=%s waiting=%d", address, waiting)
         stop = asyncio.Event()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from agent.blocks import APPROVAL_OPTIONS, Approve, Failed
-from agent.demo.rules import DEMO_RULES
+from agent.demo.approval_rule import DEMO_RULES
 from agent.permissions.defaults import OUTSIDE_RULES
 from agent.permissions.rules import (
     GRANTED,

@@ -21,8 +21,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from agent.blocks import command_hint
+from agent.late_imports import import_in_thread
 from agent.messages import Message, Origin, Quote
-from agent.packages import import_in_thread
 from agent.schedules import MissedRule, ScheduleKind
 from bot.base.background import run_forever
 from bot.base.plain_text import without_formatting

@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 
 from sandbox.base import FOLDERS
-from sandbox.disk import newest
+from sandbox.disk import delete_newest as delete_program
 from sandbox.processes import start_process
 
 DELETE_SECONDS = 300.0
@@ -73,9 +73,9 @@ async def run_helper(
 
 
 async def delete_newest(folder: Path, since: float, need: DiskUsage) -> tuple[DiskUsage, list[tuple[int, str]]]:
-    """Run `newest`. Returns what it freed and the largest files. Raises OSError, TimeoutError, ValueError."""
+    """Run `delete_newest.py`. Returns what it freed and the largest files. Raises OSError, TimeoutError, ValueError."""
     stdout, stderr = await run_helper(
-        sys.executable, "-I", "-S", newest.__file__, str(since), str(need.size), str(need.files), *FOLDERS,
+        sys.executable, "-I", "-S", delete_program.__file__, str(since), str(need.size), str(need.files), *FOLDERS,
         cwd=folder, seconds=DELETE_SECONDS,
     )  # fmt: skip
     try:

@@ -180,7 +180,7 @@ class Rows(Reader):
         elif name in ("v", "t", "f"):
             self.takes_text = not self.hints
         elif name == "row":
-            number = whole(attributes.get("r", ""), self.row.number + 1)
+            number = parse_whole_number(attributes.get("r", ""), self.row.number + 1)
             if number > LAST_ROW:
                 raise DocumentUnreadable(f"it has a row {number:,}, and a sheet at most {LAST_ROW:,}")
             self.row, self.column, self.chars = Row(number, {}, {}), 0, 0
@@ -226,7 +226,7 @@ class Rows(Reader):
 # ---------------------------------------------------------------- values
 
 
-def whole(text: str, default: int) -> int:
+def parse_whole_number(text: str, default: int) -> int:
     return int(text) if text.isdecimal() and len(text) <= 9 else default
 
 
@@ -281,9 +281,12 @@ def style_kinds(styles: Element) -> list[str]:
     }
     for node in styles.iter():
         if local(node) == "numFmt":
-            kinds[whole(node.get("numFmtId", ""), 0)] = format_kind(node.get("formatCode", ""))
+            kinds[parse_whole_number(node.get("numFmtId", ""), 0)] = format_kind(node.get("formatCode", ""))
     formats = next((node for node in styles if local(node) == "cellXfs"), None)
-    return [kinds.get(whole(node.get("numFmtId", ""), 0), "") for node in (formats if formats is not None else ())]
+    return [
+        kinds.get(parse_whole_number(node.get("numFmtId", ""), 0), "")
+        for node in (formats if formats is not None else ())
+    ]
 
 
 def plain_number(number: float) -> int | float:
@@ -336,7 +339,7 @@ class Book:
     def value(self, kind: str, text: str, style: str) -> Value:
         """Return the value of a cell (§18.3.1.4): dates, times and durations as text."""
         if kind == "s":
-            place = whole(text, -1)
+            place = parse_whole_number(text, -1)
             return self.texts[place] if 0 <= place < len(self.texts) else ""
         if kind == "b":
             return text in ("1", "true")
@@ -348,7 +351,7 @@ class Book:
             number = float(text)
         except ValueError:
             return text
-        place = whole(style, -1)
+        place = parse_whole_number(style, -1)
         shows = self.kinds[place] if 0 <= place < len(self.kinds) else ""
         return self.moment(number, shows) if shows else plain_number(number) if math.isfinite(number) else text
 

@@ -37,7 +37,7 @@ def count_steps(folder: str, last: int) -> None:
 async def main(folder: Path, port: str, key: str, secret: str, last: int) -> None:
     spool = Spool(folder, 1 << 20)
     count_steps(str(folder), last)
-    spool.open()
+    spool.load_waiting()
     config = RelayConfig(key=Secret(key), sources={"github": RelaySource(Secret(secret), "github")}, per_minute=100_000)
     async with listening(HttpConfig(listen=f"127.0.0.1:{port}"), Relay(config, spool).routes()):
         stop = asyncio.Event()

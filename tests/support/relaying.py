@@ -20,6 +20,6 @@ async def relaying(folder: Path, sources: Mapping[str, RelaySource]) -> AsyncIte
     """Run a relay with these sources; yields its address."""
     config = RelayConfig(key=Secret(KEY), sources=sources, per_minute=100_000)
     spool = Spool(folder / "relay", config.max_mb << 20)
-    spool.open()
+    spool.load_waiting()
     async with listening(HttpConfig(listen="127.0.0.1:0"), Relay(config, spool).routes()) as address:
         yield address

@@ -57,7 +57,7 @@ async def begin_run(door: Door, caller: Caller, thread: Thread, body: Json, *, s
         for question, answer in shapes.answers_of(asked, command["resume"]):
             key = make_key(thread, uuid4().hex, streamed=streamed)
             row = await take(door, make_message(caller, thread, answer, key, Kind.CLICK, question.id))
-        if reason := shapes.reason_of(command["resume"]):
+        if reason := shapes.rejection_reason(command["resume"]):
             await take(door, make_message(caller, thread, reason, make_key(thread, uuid4().hex, streamed=streamed)))
     else:
         content = shapes.content_of_input(said)

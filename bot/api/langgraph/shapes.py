@@ -273,7 +273,7 @@ def answers_of(asked: Sequence[QuestionRow], resume: Any) -> list[tuple[Question
     return found
 
 
-def reason_of(resume: Any) -> str:
+def rejection_reason(resume: Any) -> str:
     """Return why a person rejects a call, where they say so with their decision."""
     if isinstance(resume, dict) and len(resume) == 1 and "decisions" not in resume:
         [resume] = resume.values()  # of one question

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 BEGIN = """
 import importlib, sys, threading
-from agent.packages import DEFERRED, defer_packages
+from agent.late_imports import DEFERRED, defer_packages
 defer_packages()
 import agent.turn.factory, langchain_openai
 langchain_openai.ChatOpenAI(model="any", api_key="none")

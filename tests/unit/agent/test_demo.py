@@ -12,7 +12,7 @@ import pytest
 
 from agent.blocks import Approve, Ask, Block, Done, Step, Text
 from agent.core.context import Answer, ToolServices, Turn, TurnContext
-from agent.demo.rules import DEMO_RULES
+from agent.demo.approval_rule import DEMO_RULES
 from agent.messages import UserInput
 from agent.permissions.rules import RulePermissions
 from agent.schedules import ScheduleRequest

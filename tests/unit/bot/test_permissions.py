@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Approve
-from agent.demo.rules import DEMO_RULES
+from agent.demo.approval_rule import DEMO_RULES
 from agent.messages import Author, Kind, Message, Origin, Thread
 from agent.permissions.defaults import OUTSIDE_RULES
 from agent.permissions.rules import Grant, RuleText, ToolUse

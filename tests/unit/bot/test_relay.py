@@ -84,7 +84,7 @@ class Bench:
 async def relaying(folder: Path, **settings: Any) -> AsyncIterator[Bench]:
     config = RelayConfig(key=Secret(KEY), sources=SOURCES, **settings)
     spool = Spool(folder / "relay", config.max_mb << 20)
-    spool.open()
+    spool.load_waiting()
     async with (
         listening(HttpConfig(listen="127.0.0.1:0"), Relay(config, spool).routes()) as address,
         ClientSession(base_url=address) as client,
@@ -254,13 +254,13 @@ async def test_a_relay_that_forges_is_refused_by_fawn(store: Database) -> None:
 async def test_what_a_kill_left_half_written_is_no_delivery(tmp_path: Path) -> None:
     """Its sender got no answer, and posts it again."""
     spool = Spool(tmp_path, 1 << 20)
-    spool.open()
+    spool.load_waiting()
     await spool.keep("part", {}, b"whole", 1.0)
     [kept] = tmp_path.iterdir()
     for name in (f"{kept.name}.part", "01795654452306407526.deploys.part"):
         (tmp_path / name).write_bytes(b"hal")
     again = Spool(tmp_path, 1 << 20)
-    assert again.open() == 1
+    assert again.load_waiting() == 1
     assert [*tmp_path.iterdir()] == [kept]
     assert [each["source"] for each in await again.read(await again.wait(["part"], 0.0))] == ["part"]
 
@@ -270,13 +270,13 @@ async def test_a_kill_in_the_middle_of_a_write_leaves_no_delivery(tmp_path: Path
     program = (
         "import asyncio, pathlib, resource, signal, sys\nfrom bot.relay.server import Spool\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\nresource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "async def main():\n    spool = Spool(pathlib.Path(sys.argv[1]), 1 << 20)\n    spool.open()\n"
+        "async def main():\n    spool = Spool(pathlib.Path(sys.argv[1]), 1 << 20)\n    spool.load_waiting()\n"
         "    await spool.keep('deploys', {}, bytes(5000), 1.0)\nasyncio.run(main())"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(folder))
     assert await process.wait() == -signal.SIGXFSZ
     assert [each.stat().st_size for each in folder.iterdir()] == [1000]
-    assert Spool(folder, 1 << 20).open() == 0
+    assert Spool(folder, 1 << 20).load_waiting() == 0
     assert not [*folder.iterdir()]
 
 
@@ -334,7 +334,7 @@ async def test_a_disk_that_is_full_keeps_no_halves(tmp_path: Path) -> None:
     program = (
         "import asyncio, pathlib, resource, signal, sys\nfrom bot.relay.server import Spool\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "async def main():\n    spool = Spool(pathlib.Path(sys.argv[1]), 1 << 20)\n    spool.open()\n"
+        "async def main():\n    spool = Spool(pathlib.Path(sys.argv[1]), 1 << 20)\n    spool.load_waiting()\n"
         "    try:\n        await spool.keep('deploys', {}, bytes(5000), 1.0)\n"
         "    except OSError:\n        await spool.keep('deploys', {}, b'small', 1.0)\n        sys.exit(7)\n"
         "asyncio.run(main())"
@@ -347,7 +347,7 @@ async def test_a_disk_that_is_full_keeps_no_halves(tmp_path: Path) -> None:
 async def test_what_is_damaged_or_foreign_stops_no_other_delivery(tmp_path: Path) -> None:
     """A link to another file, a folder, a cut file and one that has vanished, among good ones."""
     spool = Spool(tmp_path / "relay", 1 << 20)
-    spool.open()
+    spool.load_waiting()
     for number in range(3):
         await spool.keep("deploys", {}, f"{number}".encode(), 1.0)
     first, second, _third = sorted((tmp_path / "relay").iterdir())
@@ -356,7 +356,7 @@ async def test_what_is_damaged_or_foreign_stops_no_other_delivery(tmp_path: Path
     (tmp_path / "relay" / f"{2:020d}.deploys").mkdir()
     first.write_bytes(b'{"received": 1.0, "hea')
     again = Spool(tmp_path / "relay", 1 << 20)
-    assert again.open() == 3
+    assert again.load_waiting() == 3
     second.unlink()
     found = await again.read(await again.wait(["deploys"], 0.0))
     assert [b64decode(each["body"]) for each in found] == [b"2"]

@@ -1,9 +1,9 @@
 """Delete a conversation's newest files, largest first, until enough is free.
 
 A separate program, standard library only, because a tree of a million entries would block the event loop or a thread:
-`python -I -S newest.py SINCE BYTES FILES FOLDER…`. It deletes entries created after SINCE (unix time) until BYTES and
-FILES (inodes) are free; if that is not enough, also older entries that changed since. It prints the freed bytes, the
-freed inodes and the largest names as JSON.
+`python -I -S delete_newest.py SINCE BYTES FILES FOLDER…`. It deletes entries created after SINCE (unix time) until
+BYTES and FILES (inodes) are free; if that is not enough, also older entries that changed since. It prints the freed
+bytes, the freed inodes and the largest names as JSON.
 
 It descends one folder at a time, follows no link, stays on the file system, and stops if a folder is moved meanwhile.
 """

@@ -15,9 +15,8 @@ from typing import Any
 import orjson
 
 from catalogue import N_, _
-from channels.base import MayPass, OutcomeUnknown, Refused, TokenRejected, TryLater, Unattended
+from channels.base import MayPass, OutcomeUnknown, Refused, TokenRejected, TryLater
 from channels.shared.http_client import LONG_POLL, HttpClient, call_timeout, read_body
-from channels.shared.reply_window import LOOK_SECONDS
 
 VERSION = "2.4.9"  # of the client whose protocol this is
 BASE_INFO = {"channel_version": VERSION, "bot_agent": "Fawn/1.0"}
@@ -54,16 +53,10 @@ class WeChatApi(HttpClient):
         self.token_state.fault = ""  # that was another token's
 
     async def __call__(self, verb: str, body: Mapping[str, Any], *, repeatable: bool = False) -> dict[str, Any]:
-        """Make a call and return its answer. Raises SendRefused, WeChatRefusal and what calls raise.
-
-        Where the login is over, it waits for the next one: Unattended.
-        """
+        """Make a call and return its answer. Raises LoggedOut, SendRefused, WeChatRefusal and what calls raise."""
         options: dict[str, Any] = {"data": orjson.dumps({**body, "base_info": BASE_INFO}), "headers": self._signed()}
-        try:
-            with self.token_state.watch():
-                return await self._fetch("POST", f"{self.url}/ilink/bot/{verb}", repeatable=repeatable, **options)
-        except LoggedOut as error:  # a call may learn it before the poll does
-            raise Unattended(str(error), LOOK_SECONDS) from None
+        with self.token_state.watch():
+            return await self._fetch("POST", f"{self.url}/ilink/bot/{verb}", repeatable=repeatable, **options)
 
     async def poll(self, cursor: str) -> dict[str, Any]:
         """Return what is after the cursor, or comes within the time of a poll; nothing for an ordinary timeout."""

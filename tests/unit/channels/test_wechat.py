@@ -13,7 +13,7 @@ import pytest
 
 from agent.blocks import Ask, Final, Step, Text
 from agent.messages import Kind, Unreadable
-from channels.base import Health, OutgoingFile, Refused, TryLater, Unattended
+from channels.base import Health, OutgoingFile, Refused, TokenRejected, TryLater, Unattended
 from channels.shared.reply_window import ReplyWindows, WindowClosed
 from channels.wechat.channel import BUDGET, WeChatChannel
 from channels.wechat.events import WINDOW_SECONDS, parse_message
@@ -145,12 +145,12 @@ def test_a_damaged_login_is_none(text: str) -> None:
 async def test_a_scan_elsewhere_ends_the_login_until_the_page_signs_in_anew(rig: WeChatRig) -> None:
     asked, channel = await rig.say("before"), channel_of(rig)
     rig.server.fault("error", "post", code=401)  # a call learns it before the poll
-    with pytest.raises(Unattended, match="sign in anew"):  # it waits, and is no attempt
+    with pytest.raises(TokenRejected, match="sign in anew"):
         await channel.reply(asked.thread, Memory()).finish(Final("the answer"))
     rig.server.login(JANE)
     await until(lambda: channel.sign_in_state().is_signed_out)
     assert "sign in anew" in channel.readiness().detail
-    with pytest.raises(Unattended):
+    with pytest.raises(Unattended):  # it waits, and is no attempt
         await channel.reply(asked.thread, Memory()).finish(Final("the answer"))
     await channel.begin_sign_in()
     await until(lambda: channel.sign_in_code().code)

@@ -229,3 +229,116 @@ async def signed_in(service: Service, person: str = "telegram/7") -> AsyncIterat
         async with client.post("/page/login", json={"token": token}, headers={"Origin": address}) as answer:
             assert answer.status == 200
         yield client
+
+
+PASTE = (
+    "(() => { const held = new DataTransfer(); held.items.add(new File(['kept'], 'kept.txt'));"
+    " document.querySelector('#text').dispatchEvent(new ClipboardEvent('paste',"
+    " {clipboardData: held, bubbles: true, cancelable: true})); })()"
+)
+CHIP = "document.querySelector('.composer .chip')?.innerText.includes('kept.txt')"
+
+
+async def test_back_leads_to_the_thread_before_and_empty_threads_leave_no_trace(page: OpenPage) -> None:
+    _service, tab = await page()
+    before = await tab.eval("history.length")
+    for _press in range(3):
+        await tab.click(".begin")
+    assert await tab.eval("history.length") == before
+    await tab.send(ask(text="the first answer"))
+    await tab.until(DONE)
+    await tab.click(".begin")
+    await tab.until("document.querySelector('.hello')", what="an empty thread")
+    await tab.eval("history.back()")
+    await shows(tab, "the first answer")
+    assert tab.problems == []
+
+
+async def test_what_is_not_sent_looks_so_and_is_sent_by_itself_with_its_files_also_after_a_reload(
+    page: OpenPage,
+) -> None:
+    service, tab = await page()
+    await tab.eval(PASTE)
+    await tab.until(CHIP)
+    await tab.reload()
+    await tab.until(CHIP, what="the file that was chosen, after a reload")
+    await tab.offline(cut=True)
+    await tab.send(ask(text="the answer"))
+    await tab.until("document.querySelector('.turn.unsent .passing')?.innerText.includes('Not sent yet')")
+    assert float(await tab.eval("getComputedStyle(document.querySelector('.turn.unsent .bubble')).opacity")) < 1
+    await tab.offline(cut=False)
+    await tab.go("about:blank")
+    await tab.go(address_of(service))
+    await tab.until("document.querySelector('#text')")
+    await until(lambda: service.rows("SELECT 1 FROM runs WHERE state='done'"), what="the message, by itself")
+    assert len(service.rows("SELECT 1 FROM runs")) == 1
+    await tab.click(".threads a")
+    await shows(tab, "the answer")
+    assert await tab.count(".bubble .chip") == 1
+    assert await tab.count(".composer .chip, .turn.unsent") == 0
+
+
+async def test_files_that_a_person_chose_are_nobody_elses(page: OpenPage, browser: Browser) -> None:
+    service, tab = await page()
+    await tab.eval(PASTE)
+    await tab.until(CHIP)
+    place = await tab.eval("location.hash")
+    await tab.click(".side-actions [aria-label='Sign out']")
+    await tab.until("document.querySelector('.signin')")
+    other = await browser.tab(await make_link(service, "telegram/8"))
+    await other.until("document.querySelector('#text')")
+    await other.go(f"{address_of(service)}/{place}")
+    await other.until("document.querySelector('#text')")
+    kept = "indexedDB.databases().then((all) => Promise.all(all.map(({name}) => new Promise((done) => {"
+    kept += (
+        "const asked = indexedDB.open(name); asked.onsuccess = () => { const store = asked.result.transaction('files')"
+    )
+    kept += ".objectStore('files').getAll(); store.onsuccess = () => done(JSON.stringify(store.result)); }; }))))"
+    assert await other.eval(kept) == ['["telegram:8"]']
+    assert await other.count(".composer .chip") == 0
+
+
+async def test_words_run_their_own_way_and_paper_shows_the_whole_thread(page: OpenPage) -> None:
+    _service, tab = await page()
+    await tab.send(ask(text="\u05e9\u05dc\u05d5\u05dd, x\n\n" + "a line\n\n" * 100))
+    await tab.until(DONE)
+    await tab.write("\u05e9\u05dc\u05d5\u05dd")
+    assert await tab.eval("document.querySelector('#text').matches(':dir(rtl)')")
+    at_right = (
+        "(() => { const p = document.querySelector('.agent .markdown p'), range = document.createRange();"
+        " range.selectNodeContents(p); const right = (each) => each.getBoundingClientRect().right;"
+        " return right(p) - right(range); })()"
+    )
+    assert await tab.eval(at_right) < 1
+    await tab.call("Emulation.setEmulatedMedia", media="print")
+    left_out = "document.querySelectorAll('.sidebar, .composer-place, .foot, .bubble-tools')"
+    shown = await tab.eval(f"[...{left_out}].map((each) => each.checkVisibility())")
+    assert not any(shown)
+    assert await tab.eval("((log) => log.scrollHeight <= log.clientHeight)(document.querySelector('.log'))")
+    assert await tab.eval("document.documentElement.scrollHeight > 3000")
+
+
+async def test_the_browser_tells_of_the_end_of_long_work_where_nobody_looks(page: OpenPage, browser: Browser) -> None:
+    _service, tab = await page(limits={"notify_seconds": 0.001})
+    await browser.grant("notifications")
+    await tab.eval(  # a note is seen by a person only, and each tab of a headless Chromium has the focus
+        "window.told = []; window.Notification = class extends Notification {"
+        " constructor(title, options) { super(title, options); told.push(options.body); } }; 0"
+    )
+    await tab.send(ask(text="an answer before anybody asked for notes"))
+    await tab.until(DONE)
+    button = (
+        "[...document.querySelectorAll('.operate button')].find((each) => each.innerText.includes('in this browser'))"
+    )
+    await tab.click("[data-view=me]")
+    await tab.until(f"{button}?.innerText.startsWith('Tell me')")
+    await tab.eval(f"{button}.click()")
+    await tab.until(f"{button}?.innerText.startsWith('Stop telling')")
+    await tab.eval("history.back()")
+    await tab.send(ask(text="an answer that is looked at"))
+    await tab.until(f"{DONE} && document.querySelectorAll('.turn').length === 2")
+    await tab.eval("document.hasFocus = () => false; 0")
+    await tab.send(ask(text="an answer that nobody sees"))
+    await tab.until("told.length")
+    assert await tab.eval("told") == ["Your answer is ready."]
+    assert tab.problems == []

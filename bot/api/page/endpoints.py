@@ -38,6 +38,7 @@ from bot.commands.feature import Door
 from bot.config.team import DEFAULT_AGENT, RoleConfig
 from bot.http.route import HttpProblem, Route, json_response, read_json
 from bot.http.visitors import OWN_PAGES
+from bot.rights.access import notify_after
 from bot.rights.current import Current
 from bot.storage.api_access import READ
 from catalogue import current_language, default_language, preferred_language, use_language
@@ -227,6 +228,8 @@ class PageEndpoints:
         access, author = self.door.current.access, caller.author
         role = await self.door.store.run(partial(access.role_of, place=caller.chat, person=author.id), durable=False)
         may = await self.door.store.run(partial(allowed_deeds, door=self.door, caller=caller), durable=False)
+        default = self.door.current.limits.notify_seconds
+        told = partial(notify_after, channel=caller.chat.channel, person=author.id, default=default)
         with use_language(language_of(caller.chat, caller.author)):
             commands = [asdict(each) for each in self.door.commands.listed()]
             language, words = current_language(), page_words()
@@ -237,6 +240,7 @@ class PageEndpoints:
             **choices(self.door.current, role),
             "may": may,
             "language": language,
+            "notify_seconds": await self.door.store.run(told, durable=False),  # None: never
             "upload_bytes": self.door.current.config.uploads.max_mb << 20,
             "commands": commands,
             "words": words,

@@ -28,7 +28,6 @@ WORDS: Mapping[str, str] = {
     # around a thread
     "threads": N_("Threads"),
     "new_chat": N_("New chat"),
-    "untitled": N_("Without a title"),
     "search": N_("Search"),
     "search_threads": N_("Search all your threads"),
     "nothing_found": N_("Nothing has these words."),
@@ -129,8 +128,15 @@ WORDS: Mapping[str, str] = {
     "commands": N_("Commands"),
     "steers": N_("It is working. A message steers it; Esc stops it."),
     "may_err": N_("Enter sends, Shift-Enter begins a line, / lists commands."),
-    "not_sent": N_("Not sent: Fawn does not answer. Your text is still there; send it again."),
-    "trying_again": N_("Not sent yet, trying again…"),
+    "trying_again": N_("Not sent yet. Trying again until Fawn answers."),
+    "outside_done": N_("Your answer is ready."),
+    "outside_failed": N_("This turn failed."),
+    "outside_waiting": N_("I wait for your answer."),
+    "tell_outside": N_("Tell me in this browser when long work ends"),
+    "tell_outside_off": N_("Stop telling me in this browser"),
+    "outside_blocked": N_(
+        "Your browser blocks notifications of this page. Allow them in its settings, then try again."
+    ),
     # the operator's screen, and what is one's own
     "view_operate": N_("Service"),
     "view_me": N_("You"),

@@ -3,7 +3,8 @@
 import { call, get, onSignedOut, post, setPerson } from "/page/static/api.js";
 import { Chat } from "/page/static/chat.js";
 import { confirmed, showDialog } from "/page/static/dialog.js";
-import { h, icon, iconButton, randomId, setWords, t } from "/page/static/dom.js";
+import { h, icon, iconButton, randomId, setWords, t, tellsOutside } from "/page/static/dom.js";
+import { forgetFiles, keepFilesOf } from "/page/static/kept_files.js";
 import { menuButton } from "/page/static/menu.js";
 import { Sidebar } from "/page/static/sidebar.js";
 import { signIn, takeLink } from "/page/static/signin.js";
@@ -43,7 +44,7 @@ class App {
     this.shade = h("div", { class: "shade", on: { click: () => this.closeDrawer() } });
     document.body.replaceChildren(h("a", { class: "skip", href: "#text", text: t("skip"), on: { click: (event) => { event.preventDefault(); this.chat.composer.text.focus(); } } }),
       this.sidebar.element, this.shade, this.content = h("div", { class: "content" }, this.header, this.chat.element), h("div", { id: "toast", role: "status", "aria-live": "polite" }));
-    this.stream = new Stream((name, data, id) => this.chat.hear(name, data, id), (state) => this.tell(state), leave);
+    this.stream = new Stream((name, data, id) => this.hear(name, data, id), (state) => this.tell(state), leave);
     this.listen();
   }
 
@@ -68,6 +69,19 @@ class App {
     });
   }
 
+  hear(name, data, id) {
+    this.chat.hear(name, data, id);
+    if (name === "end") this.tellOutside(data);
+  }
+
+  /** Tell of the end of long work outside the page, where nobody looks at it. Each tab hears it: the tag makes it one. */
+  tellOutside({ id, thread, state, started, finished }) {
+    const after = this.me.notify_seconds, words = t(`outside_${state}`, {}, ""), title = this.sidebar.threads.find((each) => each.id === thread)?.title;
+    if (!tellsOutside() || document.hasFocus() || !words || after === null || (state !== "waiting" && finished - started < after)) return;
+    const note = new Notification(title || t("new_chat"), { body: words, tag: `run-${id}`, icon: "/page/static/icon.svg" });
+    note.onclick = () => { focus(); location.hash = `#/t/${encodeURIComponent(thread)}`; note.close(); };
+  }
+
   start() {
     this.stream.start();
     this.sidebar.read();
@@ -81,7 +95,7 @@ class App {
     if (view) return this.sidebar.show("");
     const [, place, at] = /^#\/t\/([\w%-]+)(?:\/([\d.]+))?$/.exec(location.hash) ?? ["", "", ""], id = decodeURIComponent(place);
     this.sidebar.show(id);
-    if (!id) return this.begin();
+    if (!id) return this.begin("replaceState"); // Back from the first thread leaves the page
     if (at) history.replaceState(null, "", `#/t/${place}`); // the same may be chosen again
     const opened = id === this.chat.id ? null : this.chat.open(id, this.fresh === id);
     if (at) this.seek(id, Number(at), opened);
@@ -118,10 +132,11 @@ class App {
     this.chat.command(words);
   }
 
-  begin() {
-    this.fresh = randomId();
+  begin(change = "pushState") {
     this.closeDrawer();
-    history.pushState(null, "", `#/t/${this.fresh}`);
+    if (change === "pushState" && !this.view && this.chat.isNew && this.chat.isEmpty) return this.chat.composer.focus(); // it is there
+    this.fresh = randomId();
+    history[change](null, "", `#/t/${this.fresh}`);
     this.route(); // at once: what is typed now belongs to the new thread
   }
 
@@ -269,8 +284,9 @@ class App {
 }
 
 /** Leave nothing of a person in this tab. */
-function leave() {
+async function leave() {
   sessionStorage.clear();
+  await forgetFiles();
   location.reload();
 }
 
@@ -298,6 +314,7 @@ async function begin() {
   }
   if ((sessionStorage.getItem("person") ?? me.person) !== me.person) sessionStorage.clear(); // what another person has not sent
   sessionStorage.setItem("person", me.person);
+  await keepFilesOf(me.person);
   setPerson(me.person);
   setWords(me.words);
   document.documentElement.lang = me.language;

@@ -3,6 +3,7 @@
 import { Problem, get, post } from "/page/static/api.js";
 import { Composer } from "/page/static/composer.js";
 import { h, icon, iconButton, markWords, randomId, say, t } from "/page/static/dom.js";
+import { keepFiles, keptFiles } from "/page/static/kept_files.js";
 import { HEARD, fold, newTurn, restore, turnOf } from "/page/static/fold.js";
 import { TurnView } from "/page/static/turn.js";
 
@@ -14,7 +15,8 @@ export class Chat {
   constructor({ me, changed }) {
     this.me = me;
     this.changed = changed; // called when the list of threads may differ
-    this.composer = new Composer({ send: (text, files) => this.send(text, files), stop: () => this.stop(), me });
+    this.unsent = new Map(); // key → what the service has not stored yet, of all threads
+    this.composer = new Composer({ send: (text, files) => this.send(text, files), stop: () => this.stop(), me, onFiles: (files) => this.id && keepFiles(`draft:${this.id}`, files) });
     this.composer.onDraft = (text) => this.id && sessionStorage.setItem(`draft:${this.id}`, text);
     this.log = h("div", { class: "log", role: "log", "aria-label": t("conversation"), tabindex: "0", on: { scroll: () => this.scrolled() } });
     this.log.addEventListener("load", () => requestAnimationFrame(() => this.follow()), true); // a picture makes it longer, once it is shown
@@ -31,7 +33,7 @@ export class Chat {
     this.id = id;
     this.turns = [];
     this.waiting = [];
-    this.sending = [];
+    this.sending = [...this.unsent.values()].filter((each) => each.thread === id);
     this.places = new Map(); // run → {began, number} up to which its blocks are shown
     this.before = null;
     this.views.clear();
@@ -47,6 +49,8 @@ export class Chat {
     this.name = this.model = this.agent = this.effort = "";
     this.chosen = {};
     this.composer.value = sessionStorage.getItem(`draft:${id}`) ?? "";
+    this.composer.show([]);
+    keptFiles(`draft:${id}`).then((files) => id === this.id && files.length && this.composer.show([...files, ...this.composer.files]));
     this.draw();
     if (!isNew) await this.read();
     this.flush();
@@ -209,6 +213,8 @@ export class Chat {
     this.follow();
   }
 
+  get isEmpty() { return !this.turns.length && !this.waiting.length && !this.sending.length; }
+
   get isBusy() { return this.turns.some((turn) => turn.run && ["running", "queued"].includes(turn.state)); }
 
   /** What no turn has taken yet. */
@@ -259,15 +265,22 @@ export class Chat {
     this.follow(true);
     const word = /^[/!]([\w-]+)/.exec(text)?.[1]?.toLowerCase();
     if (!files.length && word && this.me.commands.some((each) => each.name === word)) return this.command(text);
-    const key = randomId();
-    const said = { key, text, files: files.map((file) => file.name), at: Date.now() / 1000, kind: "message", by: "" };
-    const sending = { key, thread: this.id, text, files, stored: false, turn: { run: 0, at: said.at, key, state: "sending", said: [said], items: [], inner: [], plan: [], notice: "", feedback: 0 } };
-    this.sending.push(sending);
-    if (!files.length) this.keep();
+    const sending = this.addUnsent({ key: randomId(), thread: this.id, text, files });
+    keepFiles(`sending:${sending.key}`, files);
+    this.keep();
     this.isNew = false;
     this.draw();
     if (Object.keys(this.chosen).length && !(await this.try(() => this.applyChoice()))) return this.takeBack(sending);
     return this.deliver(sending);
+  }
+
+  addUnsent({ key, thread, text, files }) {
+    const said = { key, text, files: files.map((file) => file.name), at: Date.now() / 1000, kind: "message", by: "" };
+    const turn = { run: 0, at: said.at, key, state: "sending", said: [said], items: [], inner: [], plan: [], notice: "", feedback: 0 };
+    const sending = { key, thread, text, files, stored: false, turn };
+    this.unsent.set(key, sending);
+    if (thread === this.id) this.sending.push(sending);
+    return sending;
   }
 
   /** Send until the service has stored it: its key makes a repeated one the same message. */
@@ -278,18 +291,18 @@ export class Chat {
         break;
       } catch (problem) {
         const passing = problem.status === 0 || problem.status === 503;
-        if (!(problem instanceof Problem) || !passing || tried >= RETRIES.length) {
+        if (!(problem instanceof Problem) || !passing) {
           this.takeBack(sending);
-          say(problem.status === 0 ? t("not_sent") : problem.text ?? String(problem), "bad");
+          say(problem.text ?? String(problem), "bad");
           return false;
         }
         sending.turn.notice = t("trying_again");
         this.draw();
-        await new Promise((go) => setTimeout(go, RETRIES[tried]));
+        await new Promise((go) => setTimeout(go, RETRIES[tried] ?? RETRIES.at(-1)));
       }
     }
     sending.stored = true;
-    this.keep();
+    this.settle(sending);
     this.changed();
     if (sending.thread === this.id) await this.read();
     return true;
@@ -297,25 +310,31 @@ export class Chat {
 
   takeBack(sending) {
     this.sending = this.sending.filter((each) => each !== sending);
-    this.keep();
+    this.settle(sending);
     this.draw();
     return false;
   }
 
   /** Keep what is not stored yet over a reload of this tab. */
   keep() {
-    const rest = this.sending.filter((each) => !each.stored && !each.files.length).map(({ key, thread, text }) => ({ key, thread, text }));
+    const rest = [...this.unsent.values()].map(({ key, thread, text, files }) => ({ key, thread, text, count: files.length }));
     sessionStorage.setItem("sending", JSON.stringify(rest));
   }
 
-  flush() {
-    const rest = JSON.parse(sessionStorage.getItem("sending") ?? "[]");
-    for (const { key, thread, text } of rest) {
-      if (this.sending.some((each) => each.key === key)) continue;
-      const said = { key, text, files: [], at: Date.now() / 1000, kind: "message", by: "" };
-      const sending = { key, thread, text, files: [], stored: false, turn: { run: 0, at: said.at, key, state: "sending", said: [said], items: [], inner: [], plan: [], notice: "", feedback: 0 } };
-      if (thread === this.id) this.sending.push(sending);
-      this.deliver(sending);
+  /** Keep no longer what was stored, or what its person has back. */
+  settle(sending) {
+    this.unsent.delete(sending.key);
+    this.keep();
+    keepFiles(`sending:${sending.key}`, []);
+  }
+
+  /** Send what an earlier document of this tab could not send any more. */
+  async flush() {
+    for (const { key, thread, text, count } of JSON.parse(sessionStorage.getItem("sending") ?? "[]")) {
+      const files = count ? await keptFiles(`sending:${key}`) : [];
+      if (this.unsent.has(key)) continue;
+      if (files.length === count) this.deliver(this.addUnsent({ key, thread, text, files }));
+      else sessionStorage.setItem(`draft:${thread}`, text); // the browser keeps no files: its person chooses them again
     }
     if (this.sending.length) this.draw();
   }

@@ -3,14 +3,15 @@
 import { h, icon, iconButton, say, size, t } from "/page/static/dom.js";
 
 export class Composer {
-  /** `send(text, files)` returns whether it was taken; `stop()`; `me` has the commands and the limit of a file. */
-  constructor({ send, stop, me }) {
+  /** `send(text, files)` returns whether it was taken; `stop()`; `me` has the commands and the limit of a file. `onFiles` hears of each change. */
+  constructor({ send, stop, me, onFiles }) {
     this.send = send;
+    this.onFiles = onFiles;
     this.me = me;
     this.files = [];
     this.busy = false;
     this.text = h("textarea", {
-      id: "text", rows: "1", "aria-label": t("message"), placeholder: t("write"), autocomplete: "off", enterkeyhint: "send",
+      id: "text", rows: "1", dir: "auto", "aria-label": t("message"), placeholder: t("write"), autocomplete: "off", enterkeyhint: "send",
       role: "combobox", "aria-expanded": "false", "aria-controls": "commands", "aria-autocomplete": "list",
       on: { keydown: (event) => this.key(event), input: () => this.typed(), paste: (event) => this.pasted(event), blur: () => setTimeout(() => this.close(), 150) },
     });
@@ -106,25 +107,32 @@ export class Composer {
       if (file.size > this.me.upload_bytes) say(t("too_large", { name: file.name, most: size(this.me.upload_bytes) }), "bad");
       else this.files.push(file);
     }
+    this.onFiles(this.files);
     this.drawFiles();
     this.text.focus();
   }
 
+  /** Show the files of another draft. */
+  show(files) {
+    this.files = files;
+    this.drawFiles();
+  }
+
   drawFiles() {
     this.chips.replaceChildren(...this.files.map((file, index) => h("li", { class: "chip" }, icon("file"), h("span", { class: "name", text: file.name }), h("span", { class: "dim small", text: size(file.size) }),
-      iconButton("cross", t("remove_file", { name: file.name }), () => { this.files.splice(index, 1); this.drawFiles(); }))));
+      iconButton("cross", t("remove_file", { name: file.name }), () => { this.files.splice(index, 1); this.onFiles(this.files); this.drawFiles(); }))));
     this.typed();
   }
 
   async submit() {
     const text = this.text.value.trim(), files = this.files;
     if (!text && !files.length) return;
-    this.files = [];
     this.value = "";
-    this.drawFiles();
+    this.show([]);
+    this.onFiles([]);
     if (await this.send(text, files)) return;
     this.value = this.text.value || text; // what was written meanwhile stays
-    this.files = [...files, ...this.files];
-    this.drawFiles();
+    this.show([...files, ...this.files]);
+    this.onFiles(this.files);
   }
 }

@@ -33,7 +33,7 @@ const PATHS = {
   edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4", search: "M10.500 17a6.500 6.500 0 1 0 0-13 6.500 6.500 0 0 0 0 13zM15.500 15.500L20 20", file: "M6 3h8l4 4v14H6zM14 3v4h4",
   sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.400 1.400M17.600 17.600L19 19M5 19l1.400-1.400M17.600 6.400L19 5", moon: "M20 14A8 8 0 0 1 10 4a8 8 0 1 0 10 10z",
   eye: "M2.500 12s3.500-6 9.500-6 9.500 6 9.500 6-3.500 6-9.500 6-9.500-6-9.500-6zM12 9.500a2.500 2.500 0 1 0 0 5 2.500 2.500 0 0 0 0-5z", bin: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13", person: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM4 20c1-4 4-6 8-6s7 2 8 6",
-  more: "M6 12h.010M12 12h.010M18 12h.010", leave: "M14 4H5v16h9M10 12h10M16 8l4 4-4 4", gauge: "M4 18a9 9 0 1 1 16 0M12 14l4-5", chat: "M4 5h16v11H9l-5 4z", chevron: "M9 6l6 6-6 6", question: "M9 9a3 3 0 1 1 4.500 2.600Q12 12.500 12 14M12 17.500v.01", shield: "M12 3l7 3v5q0 7-7 10-7-3-7-10V6z", down_arrow: "M12 5v14M6 13l6 6 6-6", save: "M12 4v11M7 11l5 5 5-5M5 20h14",
+  more: "M6 12h.010M12 12h.010M18 12h.010", leave: "M14 4H5v16h9M10 12h10M16 8l4 4-4 4", gauge: "M4 18a9 9 0 1 1 16 0M12 14l4-5", chat: "M4 5h16v11H9l-5 4z", chevron: "M9 6l6 6-6 6", question: "M9 9a3 3 0 1 1 4.500 2.600Q12 12.500 12 14M12 17.500v.01", shield: "M12 3l7 3v5q0 7-7 10-7-3-7-10V6z", down_arrow: "M12 5v14M6 13l6 6 6-6", list: "M9 6h11M9 12h11M9 18h11M4.500 6h.010M4.500 12h.010M4.500 18h.010", save: "M12 4v11M7 11l5 5 5-5M5 20h14",
 };
 
 /** Return an icon; it says nothing to screen readers. */
@@ -123,3 +123,6 @@ export async function copy(text) {
 export function randomId() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
+
+/** Whether this browser tells of ended work outside the page: the person has said so, and the browser allows it. */
+export const tellsOutside = () => localStorage.getItem("outside") === "on" && globalThis.Notification?.permission === "granted";

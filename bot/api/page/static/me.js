@@ -3,7 +3,7 @@
 import { call, get, post } from "/page/static/api.js";
 import { bars } from "/page/static/chart.js";
 import { confirmed } from "/page/static/dialog.js";
-import { h, iconButton, money, say, t, timeOf } from "/page/static/dom.js";
+import { h, iconButton, money, say, t, tellsOutside, timeOf } from "/page/static/dom.js";
 
 export class View {
   /** `command(words)` begins a thread with a command. */
@@ -17,12 +17,25 @@ export class View {
     };
     this.element = h("main", { class: "operate", tabindex: "-1", hidden: true }, place("who", "you"), place("memory", "remembered"), place("schedules", "schedules"), place("tasks", "tasks"), place("spend", "spend"), place("data", "your_data"));
     this.parts.who.append(h("p", {}, h("b", { text: me.name }), ` · ${t("role")}: `, h("b", { text: me.role })), h("p", { class: "dim small", text: `${t("head_rights")}: ${me.rights.join(", ")}` }),
-      h("div", { class: "buttons" }, this.does(t("what_may_i"), "/whoami"), this.does(t("zone_quiet"), "/notify")));
+      h("div", { class: "buttons" }, this.does(t("what_may_i"), "/whoami"), this.does(t("zone_quiet"), "/notify"), this.outside()));
     this.parts.data.append(h("p", { text: t("your_data_text") }), h("div", { class: "buttons" }, this.does(t("export_me"), "/export me"), this.does(t("forget_me"), "/forget me", "danger")));
   }
 
   does(text, words, look = "") {
     return h("button", { type: "button", class: look, text, on: { click: () => this.command(words) } });
+  }
+
+  /** The button that has this browser tell of the end of long work. */
+  outside() {
+    const button = h("button", { type: "button", hidden: !globalThis.Notification, on: { click: async () => {
+      const on = !tellsOutside(), allowed = on && (await Notification.requestPermission()) === "granted";
+      localStorage.setItem("outside", allowed ? "on" : "off");
+      if (on && !allowed) say(t("outside_blocked"), "bad");
+      name();
+    } } });
+    const name = () => { button.textContent = t(tellsOutside() ? "tell_outside_off" : "tell_outside"); };
+    name();
+    return button;
   }
 
   open() {

@@ -144,8 +144,8 @@ export class Sidebar {
 
   /** `at` is the time of what was found there, which the thread then shows. */
   line(id, title, text = "", state = "", at = "") {
-    const link = h("a", { href: `#/t/${encodeURIComponent(id)}${at && `/${at}`}`, "aria-current": id === this.current ? "page" : false, title: title || t("untitled"), on: { click: () => this.choose() } },
-      h("span", { class: "line" }, title || t("untitled")), text ? h("span", { class: "snippet", text }) : null);
+    const link = h("a", { href: `#/t/${encodeURIComponent(id)}${at && `/${at}`}`, "aria-current": id === this.current ? "page" : false, title: title || t("new_chat"), on: { click: () => this.choose() } },
+      h("span", { class: "line" }, title || t("new_chat")), text ? h("span", { class: "snippet", text }) : null);
     if (["running", "queued", "waiting"].includes(state)) link.append(h("span", { class: `dot ${state}`, title: t(`is_${state}`) }));
     return h("li", {}, link);
   }

@@ -42,7 +42,8 @@ export class TurnView {
     const waits = running && !turn.items.length && !turn.plan.length;
     this.notice.replaceChildren(...(waits || turn.notice ? [h("span", { class: "dots", "aria-hidden": "true" }, h("i"), h("i"), h("i")), turn.notice || t("working")] : []));
     this.drawFoot(turn, running, isLast, isMine);
-    const silent = !turn.items.length && !turn.plan.length && !running && !this.foot.childNodes.length;
+    this.element.classList.toggle("unsent", turn.state === "sending");
+    const silent = !turn.items.length && !turn.plan.length && !running && !turn.notice && !this.foot.childNodes.length;
     this.agent.hidden = silent;
   }
 
@@ -54,7 +55,7 @@ export class TurnView {
   }
 
   bubble(said) {
-    const text = h("div", { class: "bubble-text", text: said.text });
+    const text = h("div", { class: "bubble-text", dir: "auto", text: said.text });
     const files = said.files.map((file) => fileChip(file, { mine: true }));
     const bubble = h("div", { class: `bubble ${said.kind} ${said.by === "agent" ? "made-up" : ""}` },
       h("span", { class: "hidden", text: t(said.by === "agent" ? "asked_itself" : "you_said") }),
@@ -77,7 +78,7 @@ export class TurnView {
     if (!turn.plan.length) return this.plan.replaceChildren();
     const done = turn.plan.filter((item) => item.state === "done").length;
     const items = turn.plan.map((item) => h("li", { class: item.state }, mark(item.state), h("span", { text: item.title }), h("span", { class: "hidden", text: t(`plan_${item.state}`) })));
-    this.plan.replaceChildren(this.fold("plan", running, "plan", [icon("check"), h("span", { text: t("plan_of", { done, all: turn.plan.length }) })], h("ol", {}, items)));
+    this.plan.replaceChildren(this.fold("plan", running, "plan", [icon("list"), h("span", { text: t("plan_of", { done, all: turn.plan.length }) })], h("ol", {}, items)));
   }
 
   /** Return a part that opens; what the person opened stays open. */

@@ -419,7 +419,7 @@ async def test_refusals_are_in_the_language_of_the_reader(page: OpenPage) -> Non
     await tab.reload()
     await tab.until("document.documentElement.lang === 'zh' && document.querySelector('#text')")
     refused = (
-        "import(document.scripts[0].src.replace('app.js', 'api.js'))"
+        "import(document.querySelector('[type=module]').src.replace('app.js', 'api.js'))"
         ".then(({get}) => get('/threads/none-such').catch((problem) => problem.text))"
     )
     assert await tab.eval(refused) == "它已不存在，或从未存在。请重新加载页面。"
@@ -532,7 +532,7 @@ async def test_a_tab_that_comes_later_sees_the_tree_of_what_still_works(
 async def test_times_are_written_in_the_language_of_the_page(page: OpenPage) -> None:
     _service, tab = await page()
     write = (
-        "import(document.scripts[0].src.replace('app.js', 'dom.js'))"
+        "import(document.querySelector('[type=module]').src.replace('app.js', 'dom.js'))"
         ".then(({timeText}) => { document.documentElement.lang = '%s';"
         " return timeText(Date.UTC(2026, 10, 26, 12), 'day'); })"
     )

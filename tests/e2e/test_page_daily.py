@@ -121,7 +121,8 @@ async def test_a_tree_has_any_depth_and_one_thing_is_one_thing(page: OpenPage) -
     ]
     shown = {"run": 1, "at": 1, "state": "done", "said": [], "blocks": steps, "plan": [], "tokens": 1, "seconds": 60}
     await tab.eval(
-        "Promise.all(['turn.js', 'fold.js'].map((name) => import(document.scripts[0].src.replace('app.js', name))))"
+        "Promise.all(['turn.js', 'fold.js'].map((name) =>"
+        " import(document.querySelector('[type=module]').src.replace('app.js', name))))"
         ".then(([turn, fold]) => {"
         f" const view = new turn.TurnView({{}}); view.update(fold.turnOf({shown!r}), {{isLast: true, isMine: true}});"
         " document.querySelector('.log').replaceChildren(view.element);"

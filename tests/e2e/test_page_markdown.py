@@ -8,12 +8,13 @@ import random
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.test_page import HTTP, browser
+from tests.e2e.test_page import DONE, HTTP, OpenPage, browser, page, shows
 from tests.e2e.test_probes import address_of
 from tests.fakes.server import until
 from tests.support.browser import Browser, Tab
+from tests.support.service_process import ask
 
-__all__ = ["browser"]
+__all__ = ["browser", "page"]
 ROWS = "".join(f"| row {number} | **b{number}** | `c` | [d](https://d.example/{number}) |\n" for number in range(8))
 TEXTS = {
     "words": (
@@ -54,7 +55,9 @@ TEXTS = {
 }  # fmt: skip
 BOTH = """
 (async (text, cuts, done) => {
-  const { Markdown } = await import(document.scripts[0].src.replace("app.js", "markdown.js"));
+  const source = document.querySelector("[type=module]").src.replace("app.js", "markdown.js");
+  const { Markdown, loadMarkdown } = await import(source);
+  await loadMarkdown();
   const whole = new Markdown(), grown = new Markdown();
   whole.update(text, false);
   for (const cut of cuts) {
@@ -94,7 +97,9 @@ async def test_a_text_that_grows_looks_at_each_moment_as_if_it_had_come_at_once(
 async def test_emphasis_beside_wide_punctuation_is_shown_as_such(tab: Tab) -> None:
     shown = """
 (async (texts) => {
-  const { Markdown } = await import(document.scripts[0].src.replace("app.js", "markdown.js"));
+  const source = document.querySelector("[type=module]").src.replace("app.js", "markdown.js");
+  const { Markdown, loadMarkdown } = await import(source);
+  await loadMarkdown();
   return texts.map((text) => {
     const view = new Markdown();
     view.update(text, true);
@@ -124,7 +129,9 @@ async def test_what_is_finished_stays_the_same_element_while_the_rest_grows(tab:
     items = "".join(f"- item {number} with `code`\n" for number in range(300))
     grow = """
 (async (text, part) => {
-  const { Markdown } = await import(document.scripts[0].src.replace("app.js", "markdown.js"));
+  const source = document.querySelector("[type=module]").src.replace("app.js", "markdown.js");
+  const { Markdown, loadMarkdown } = await import(source);
+  await loadMarkdown();
   const view = new Markdown();
   view.update("# Before\\n\\n" + text.slice(0, 200), false);
   const kept = [view.element.querySelector("h1"), view.element.querySelector(part)];
@@ -139,3 +146,18 @@ async def test_what_is_finished_stays_the_same_element_while_the_rest_grows(tab:
 """
     assert await tab.eval(f"({grow.strip()})({json.dumps(table)}, 'tbody tr')") == [[], 300]
     assert await tab.eval(f"({grow.strip()})({json.dumps(items)}, 'li')") == [[], 300]
+
+
+async def test_texts_are_shown_as_they_are_until_the_libraries_are_there(page: OpenPage) -> None:
+    _service, tab = await page()
+    await tab.call("Network.setCacheDisabled", cacheDisabled=True)
+    await tab.call("Network.setBlockedURLs", urls=["*/vendor/*"])
+    await tab.reload()
+    await tab.until("document.querySelector('#text')")
+    await tab.send(ask(text="the **first** one"))
+    await tab.until(DONE)
+    await shows(tab, "the **first** one")
+    await tab.call("Network.setBlockedURLs", urls=[])
+    await tab.send(ask(text="the **second** one"))
+    await tab.until("document.querySelectorAll('.agent .markdown strong').length === 2", what="both texts, as Markdown")
+    assert "**" not in await tab.text(".agent")

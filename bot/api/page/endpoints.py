@@ -51,7 +51,10 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent / "static"
 FOLDERS = ("", "vendor/", "vendor/highlight/")
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+DOCUMENTS = ("text/html", "image/svg+xml")  # what a browser can show by itself: HEADERS bind only such
 ENTRY = "index.html"  # of every address of the page
+MAIN, LAST = "app.js", b'<script type="module"'
+IMPORT = re.compile(rb'^import [^"]*"/page/static/([^"]+)";', re.MULTILINE)
 PLACE = (
     "/page/static/"  # of the files; below it, those of a version, which never change, have its digest before the name
 )
@@ -103,12 +106,24 @@ def read_assets() -> Mapping[str, Asset]:
     paths = sorted(path for folder in FOLDERS for path in STATIC.glob(f"{folder}*") if path.suffix in TYPES)
     files = {path: path.read_bytes() for path in paths}
     version = hashlib.blake2b(b"".join(files.values()), digest_size=VERSION_BYTES).hexdigest()
+    files[STATIC / ENTRY] = _with_preloads(files)
     plain, versioned = PLACE.encode(), f"{PLACE}{version}/".encode()
     assets = {
         path.relative_to(STATIC).as_posix(): Asset.make(path, content.replace(plain, versioned))
         for path, content in files.items()
     }
     return {**assets, **{f"{version}/{name}": asset for name, asset in assets.items() if name != ENTRY}}
+
+
+def _with_preloads(files: Mapping[Path, bytes]) -> bytes:
+    """Return the entry with a link to each module that it needs: else a browser learns of one from another."""
+    needed, found = [STATIC / MAIN], list[Path]()
+    while needed:
+        if (path := needed.pop()) not in found:
+            found.append(path)
+            needed += [STATIC / name.decode() for name in IMPORT.findall(files[path])]
+    links = "".join(f'<link rel="modulepreload" href="{PLACE}{path.relative_to(STATIC)}">\n' for path in found[1:])
+    return files[STATIC / ENTRY].replace(LAST, links.encode() + LAST)
 
 
 class Assets:
@@ -154,7 +169,8 @@ class Assets:
         if found is None:
             raise web.HTTPNotFound
         kept = FOREVER if VERSIONED.match(name) else "no-cache"
-        headers = {**HEADERS, "ETag": found.tag, "Cache-Control": kept, "Vary": "Accept-Encoding"}
+        shown = HEADERS if found.type in DOCUMENTS else {}
+        headers = {**shown, "ETag": found.tag, "Cache-Control": kept, "Vary": "Accept-Encoding"}
         if request.headers.get("If-None-Match") == found.tag:
             return web.Response(status=304, headers=headers)
         takes_gzip = "gzip" in request.headers.get("Accept-Encoding", "")
@@ -245,7 +261,9 @@ class PageEndpoints:
             "commands": commands,
             "words": words,
         }
-        return json_response(200, {**found, **more})
+        response = json_response(200, {**found, **more})
+        response.enable_compression()  # its words are most of a first load
+        return response
 
 
 def choices(current: Current, role: RoleConfig) -> dict[str, object]:

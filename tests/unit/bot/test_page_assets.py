@@ -138,3 +138,13 @@ def test_one_of_a_thing_has_a_sentence_of_its_own() -> None:
     plural = {name for name, text in WORDS.items() if re.search(r"\{n\} (\w+s|wait)\b|\{n\} \w+ \w*s\b", text)}
     without = {name for name in plural - several if not name.endswith("_one") and f"{name}_one" not in WORDS}
     assert without == set()
+
+
+def test_the_entry_names_each_module_that_a_first_load_needs() -> None:
+    assets = read_assets()
+    entry = assets["index.html"].content.decode()
+    named = {*re.findall(r'<link rel="modulepreload" href="/page/static/\w+/([\w./]+)">', entry)}
+    for name in {*named, "app.js"}:
+        imported = re.findall(r'^import\b.*"/page/static/\w+/([\w./]+)"', assets[name].content.decode(), re.MULTILINE)
+        assert {*imported} <= named, name
+    assert not any("vendor" in name for name in named)  # nobody waits for the libraries to write

@@ -5,12 +5,13 @@ import { Chat } from "/page/static/chat.js";
 import { confirmed, showDialog } from "/page/static/dialog.js";
 import { h, icon, iconButton, randomId, setWords, t, tellsOutside } from "/page/static/dom.js";
 import { forgetFiles, keepFilesOf } from "/page/static/kept_files.js";
+import { loadMarkdown } from "/page/static/markdown.js";
 import { menuButton } from "/page/static/menu.js";
 import { Sidebar } from "/page/static/sidebar.js";
 import { signIn, takeLink } from "/page/static/signin.js";
 import { Stream } from "/page/static/stream.js";
 
-const THEMES = ["auto", "light", "dark"];
+const LOGIN = "/login", THEMES = ["auto", "light", "dark"];
 
 function setTheme(theme) {
   localStorage.setItem("theme", theme);
@@ -303,12 +304,14 @@ async function whoAmI() {
 
 async function begin() {
   setTheme(localStorage.getItem("theme") ?? "auto");
-  setWords(await get("/words").catch(() => ({})));
+  const words = location.pathname === LOGIN || !sessionStorage.getItem("person") ? get("/words").catch(() => ({})) : null; // of those who are not signed in
+  if (location.pathname === LOGIN) setWords(await words);
   const problem = await takeLink();
   let me;
   try {
     me = await whoAmI();
   } catch (refused) {
+    setWords(await (words ?? get("/words").catch(() => ({}))));
     document.body.replaceChildren(signIn(problem ?? (refused.code === "no_session" ? null : refused)));
     return;
   }
@@ -322,6 +325,7 @@ async function begin() {
   onSignedOut((code) => app.signedOut(code));
   app.start();
   performance.mark("ready"); // one can write now
+  loadMarkdown();
 }
 
 begin();

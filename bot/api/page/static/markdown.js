@@ -1,10 +1,8 @@
 // Markdown of models, people and tools as elements. What they write is data: their HTML is text, their pictures are links.
 
-import { Marked, Tokenizer } from "/page/static/vendor/marked.js";
-import "/page/static/vendor/purify.js";
 import { copy, h, iconButton, t } from "/page/static/dom.js";
 
-const purify = globalThis.DOMPurify;
+let marked = null, purify = null, Tokenizer, loading = null; // the libraries, which a person who begins to write does not wait for
 const escaped = (text) => text.replace(/[&<>"']/g, (sign) => `&#${sign.charCodeAt(0)};`);
 
 /** Formulas, which Markdown would take apart: they are shown as they are written, as code. */
@@ -44,7 +42,7 @@ function emStrong(src, masked, before = "") {
   return { ...found, raw, text: inner, tokens: this.lexer.inlineTokens(inner) };
 }
 
-const marked = new Marked({
+const OPTIONS = {
   gfm: true,
   breaks: true,
   extensions: [
@@ -57,7 +55,21 @@ const marked = new Marked({
     image: ({ href, text }) => `<a href="${escaped(href)}">${escaped(text || href)}</a>`,
     checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
   },
-});
+};
+
+const waiting = new Set(); // places that show their text as it is
+
+/** Load what Markdown needs; texts are shown as they are until then. */
+export function loadMarkdown() {
+  loading ??= Promise.all([import("/page/static/vendor/marked.js"), import("/page/static/vendor/purify.js")]).then(([library]) => {
+    Tokenizer = library.Tokenizer;
+    purify = globalThis.DOMPurify;
+    marked = new library.Marked(OPTIONS);
+    for (const view of waiting) view.update(...view.late);
+    waiting.clear();
+  }).catch(() => { loading = null; }); // the next text asks again
+  return loading;
+}
 const CLEAN = {
   ALLOWED_TAGS: ["a", "p", "br", "hr", "em", "strong", "del", "code", "pre", "blockquote", "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td"],
   ALLOWED_ATTR: ["href", "align", "class", "start"],
@@ -138,6 +150,7 @@ const DEFINES = /^ {0,3}\[[^\]]+\]:/m; // a name for an address, which links any
 export class Markdown {
   constructor(className = "markdown") {
     this.element = h("div", { class: className });
+    this.late = null; // what is shown as it is, until the libraries are there
     this.blocks = []; // {raw, at, token, nodes}
     this.text = null;
     this.done = false;
@@ -147,6 +160,15 @@ export class Markdown {
 
   /** Show a text. `done`: it is whole, so that its last block is finished, too. */
   update(text, done) {
+    if (!marked) {
+      this.late = [text, done];
+      this.element.textContent = text;
+      waiting.add(this);
+      loadMarkdown();
+      return;
+    }
+    if (this.late) this.element.replaceChildren();
+    this.late = null;
     if (text.includes("\r")) text = text.replace(/\r\n?/g, "\n");
     if (text !== this.text) {
       const before = this.text, grows = before !== null && text.startsWith(before), more = grows ? text.slice(before.length) : "";

@@ -257,6 +257,13 @@ class Final:
         asks = tuple(Ask(id, f"{ask.question}\n\n{outcome}") if ask.id == id else ask for ask in self.asks)
         return replace(self, asks=asks, text=self.text if len(asks) > 1 else f"{self.text}\n\n{outcome}")
 
+    @property
+    def words(self) -> str:
+        """The text without its questions, in the current language as before."""
+        asked = self.asks[0].question if len(self.asks) == 1 else _several_questions(self.asks) if self.asks else ""
+        parts = self.text.split(asked, 1) if asked else [self.text]
+        return "\n\n".join(filter(None, map(str.strip, parts)))
+
     def dump(self) -> bytes:
         """Return JSON for the outbox."""
         return orjson.dumps(self)

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from agent.blocks import APPROVAL_OPTIONS, APPROVE, DENY, Ask
+from agent.blocks import APPROVAL_OPTIONS, APPROVE, DENY, Approve, Ask, command_hint
 from agent.messages import Kind, Message, Origin, Thread
+from agent.permissions.invisible import show_line
+from bot.base.display_names import display_name
+from bot.base.plain_text import plain_line
 from bot.database.database import Execute
 from bot.database.rows import parse_row_id
 from bot.journey.addressing import AnswerElsewhere
@@ -17,13 +20,16 @@ from bot.storage import account_links, conversations, inbox, people, sent_messag
 from bot.storage.account_links import LinkedAccount
 from bot.storage.jobs import enqueue_job
 from bot.storage.questions import QuestionRow, number_of, open_approvals_at
-from catalogue import N_, _, every_translation, join_sentences, ngettext
+from catalogue import N_, _, every_translation, format_duration, join_sentences, ngettext
+from channels.shared.texts import shorten
 
 PREFIX = "waiting:"  # begins the id of a question in the list, before its number
 LIST_PREFIX = "waitlist:"  # begins the id of the button that shows the list
 COMMAND = "waiting"
 HOME_JOB = "home"
 SHOW_LIST = N_("Show the list")
+HOW = N_("Press a button, or write `{command}`.")
+MAX_QUESTION_CHARS = 1500
 DECISIONS: Mapping[str, str] = {"approve": APPROVE, "deny": DENY}  # command → the option that it chooses
 
 
@@ -99,6 +105,13 @@ class WaitTable:
                 found.setdefault((each.conversation, each.target), each)
         ordered = sorted(found.values(), key=lambda each: each.since)
         return [(number_of(execute, each.digest, now), each) for each in ordered]
+
+    def asked_in_private(
+        self, execute: Execute, viewer: Message, now: float
+    ) -> dict[tuple[str, str], tuple[Approve, Ask]]:
+        """Return what `listed` returns as that chat asks it, with its exact call, by its conversation and its id."""
+        found = self.listed(execute, viewer, now)
+        return {(item.conversation, item.target): show_item(number, item, now) for number, item in found}
 
     def _listed_for(self, execute: Execute, viewer: Message, now: float) -> Iterator[Waiting]:
         home = viewer.thread.without_topic
@@ -197,6 +210,43 @@ def offer_list(count: int, words: str = "") -> Ask:
     """Return how much waits, after these words, as the question that has the button for the list."""
     waiting = ngettext("{n} question waits for you.", "{n} questions wait for you.", count)
     return Ask(LIST_PREFIX, join_sentences(words, waiting), (_(SHOW_LIST),), free_text=False)
+
+
+def show_item(number: int, item: Waiting, now: float) -> tuple[Approve, Ask]:
+    """Return an item with its exact call, and as a direct chat shows it, which says how to answer it in words."""
+    options = tuple(_(option) for option in item.options)
+    first = options[0] if options else _("ANSWER")
+    answer = command_hint(f"{COMMAND} {number} {first}")
+    origin = describe_origin(item, now)
+    detail = join_sentences(origin, _(HOW, command=answer) if options else f"`{answer}`")
+    words = f"**{number}.** {shorten(item.question, MAX_QUESTION_CHARS)}"
+    approve = Approve(f"{PREFIX}{number}", words, detail, item.call, option_count=len(options))
+    return approve, replace(approve.to_question(), options=options, approval=bool(item.call))
+
+
+def describe_origin(item: Waiting, now: float) -> str:
+    """Say where something was asked, for whose request, and for how long it has waited."""
+    return " · ".join([describe_place(item), *describe_request(item, now)]) + "."
+
+
+def describe_place(item: Waiting) -> str:
+    """Name the chat in which something was asked."""
+    if item.is_direct:
+        on = display_name(item.account.channel) if item.account else ""
+        return _("our direct chat on {channel}", channel=on) if on else _("our direct chat")
+    if item.chat_name:
+        return _("“{chat}” on {channel}", chat=plain_line(item.chat_name), channel=display_name(item.place.channel))
+    return show_line("/".join(filter(None, (item.place.channel, item.place.workspace, item.place.chat))))
+
+
+def describe_request(item: Waiting, now: float) -> list[str]:
+    """Return what the work is, for whose request something was asked, and for how long it has waited."""
+    parts = []
+    parts += [f"“{title}”"] if (title := plain_line(item.title)) else []
+    parts += [_("asked for {name}", name=plain_line(item.who))] if item.who else []
+    since = format_duration(max(0.0, now - item.since))
+    parts += [_("waits for {time}", time=since)] if item.since else []
+    return parts
 
 
 def _given_answer(event: Message) -> tuple[int | None, str] | None:

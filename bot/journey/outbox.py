@@ -34,7 +34,15 @@ from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Database, Execute, StorageError
 from bot.database.states import OutboxKind, OutboxState
 from bot.database.wake_ups import Written
-from bot.journey.outbox_posts import Redirect, item_posts, open_home, redirect_answer, show_settled
+from bot.journey.outbox_posts import (
+    AsksInPrivate,
+    Redirect,
+    item_posts,
+    open_home,
+    reader_of,
+    redirect_answer,
+    show_settled,
+)
 from bot.journey.replies import open_reply
 from bot.rights import approvals
 from bot.rights.current import Current
@@ -93,7 +101,8 @@ class Lane:
 class Outbox:
     """All lanes. `channel` finds a connected channel by name (None while it is away).
 
-    `without` returns the channels that only another process can post to.
+    `without` returns the channels that only another process can post to. `asked` returns the questions that go along
+    with a refused answer.
     """
 
     OVERTAKE_SECONDS = 60.0  # a row that fails for longer holds back no other
@@ -105,8 +114,10 @@ class Outbox:
         channel: Callable[[str], Channel | None],
         current: Current,
         without: Callable[[], Collection[str]] = tuple,
+        asked: AsksInPrivate = lambda _execute, _viewer, _now: {},
     ) -> None:
         self._store = store
+        self._asked = asked
         self._without = without
         self._channel = channel
         self._current = current
@@ -266,7 +277,7 @@ class Outbox:
             await self._show_item(item, channel)
         except ChatGone as error:
             try:
-                home = await open_home(self._store, channel, _reader(item), item.thread)
+                home = await self._open_home(item, channel)
             except (ChannelError, StorageError) as later:
                 await self._drop_live(item)
                 return await self._put_off(row, later, channel)
@@ -296,10 +307,14 @@ class Outbox:
         if isinstance(error, Unconfirmed) or (item.kind == OutboxKind.FILE and not error.may_pass):
             return None
         try:
-            return await open_home(self._store, channel, _reader(item), item.thread)
+            return await self._open_home(item, channel)
         except (ChannelError, StorageError) as later:
             log.warning("outbox.no_private_chat thread=%s reason=%s", item.thread, later)
             return None
+
+    async def _open_home(self, item: OutboxItem, channel: Channel | None) -> Thread | None:
+        person = await self._store.run(lambda execute: reader_of(execute, item))
+        return await open_home(self._store, channel, person, item.thread)
 
     async def _show_item(self, item: OutboxItem, channel: Channel | None) -> None:
         if channel is None:
@@ -425,7 +440,7 @@ class Outbox:
         if home is None:
             return None
         if item.kind != OutboxKind.FILE:
-            return Redirect(home, _reason(error), Final.load(item.payload).text)
+            return Redirect(home, _reason(error), Final.load(item.payload), item.conversation)
         entries = _file_entries(item)
         if isinstance(error, FilesRefused):
             entries = [entry for entry in entries if (refused := error.refused.get(entry["name"])) and refused.may_pass]
@@ -434,7 +449,8 @@ class Outbox:
         except OSError as fault:
             log.error("outbox.not_copied row=%d reason=%s", item.id, fault.strerror)  # noqa: TRY400 — the reason is enough
             return None
-        return Redirect(home, _reason(error), list_items(entry["name"] for entry in entries), payload)
+        names = list_items(entry["name"] for entry in entries)
+        return Redirect(home, _reason(error), names=names, files=payload)
 
     async def _end_item(
         self,
@@ -455,7 +471,8 @@ class Outbox:
                 what: dict[str, int | str] = {"id": item.id, "kind": item.kind}
                 audit.record(execute, AuditEvent(kind, item.thread, run=item.run, what=what, result=state.name.lower()))
             if again is not None:
-                redirect_answer(execute, _reader(item), again, item.thread, f"gone:{item.id}", now)
+                key = f"gone:{item.id}"
+                redirect_answer(execute, reader_of(execute, item), again, item.thread, key, now, self._asked)
             if item.kind == OutboxKind.SAY and item.run is not None and state is not OutboxState.SENT:
                 approvals.report_unreached(execute, item.thread, item.run, now)
             if words:
@@ -473,11 +490,6 @@ class Outbox:
             log.info("outbox.delivered row=%d kind=%s key=%s", item.id, item.kind, message or "-")
         if state is not OutboxState.DEAD and item.kind == OutboxKind.FILE:
             await asyncio.to_thread(_discard_copies, self._outgoing_files(item))
-
-
-def _reader(item: OutboxItem) -> str:
-    """Return the id of the person whom the words of a row are for; "" where they are for nobody in particular."""
-    return item.person or ("" if item.kind == OutboxKind.FILE else Final.load(item.payload).mention)
 
 
 def _reason(error: Exception) -> str:

@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
-from agent.blocks import Final
+from agent.blocks import Approve, Ask, Final, command_hint
 from agent.core.context import NO_ANSWER
-from agent.messages import Author, ReplyHandle, Thread
+from agent.messages import Author, Kind, Message, Origin, ReplyHandle, Thread
 from bot.base.background import PatientStore
 from bot.database.database import Database, Execute
-from bot.database.states import QuestionState
+from bot.database.states import OutboxKind, QuestionState
 from bot.journey.replies import open_reply
+from bot.rights.approvals import send_long_call
 from bot.rights.current import Current
 from bot.rights.known_people import call_person
 from bot.service.channel_state import find_handle
-from bot.storage import languages, outbox, people, sent_messages
+from bot.storage import languages, outbox, people, runs, sent_messages
 from bot.storage import questions as stored
 from bot.storage.outbox import OutboxItem
 from bot.storage.questions import QuestionRow
@@ -94,10 +96,27 @@ def _describe_outcome(execute: Execute, question: QuestionRow, thread: Thread) -
 log = logging.getLogger(__name__)
 
 GONE = N_("I can't post where you asked me (`{reason}`), so here is my answer:")
+ASKED_HERE = N_("I can't ask where you wrote to me (`{reason}`), so I'm asking here:")
+FOR_OTHERS = N_("Only others may answer this. They can do so in their direct chat with me: `{command}`.")
 FILES_GONE = N_("I can't send {name} where you asked me (`{reason}`), so I'm sending it here.")
 MAX_REASON_CHARS = 200
 
 OPEN_SECONDS = 30.0
+
+
+def reader_of(execute: Execute, item: OutboxItem) -> str:
+    """Return the id of the person for whom the words of a row are; "" where they are for nobody in particular.
+
+    Raises Damaged.
+    """
+    if item.person or item.kind == OutboxKind.FILE:
+        return item.person
+    final = Final.load(item.payload)
+    if final.mention or not (item.conversation and final.asks):
+        return final.mention
+    question = stored.find_question(execute, item.conversation, final.asks[0].id)  # of a turn that still works
+    run = runs.find_run(execute, question.run) if question else None
+    return run.requester if run else ""
 
 
 async def open_home(store: Database, channel: Channel | None, person: str, thread: Thread) -> Thread | None:
@@ -122,23 +141,55 @@ async def open_home(store: Database, channel: Channel | None, person: str, threa
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """What goes to the private chat `home`, because its place refuses it: an answer, or the names of the `files`."""
+    """What goes to the private chat `home`, because its place refuses it: an answer, or the `names` of the `files`.
+
+    `conversation` is that of the questions of the agent in the answer, "" where the bot itself asks.
+    """
 
     home: Thread
     reason: str
-    text: str
+    final: Final = field(default_factory=lambda: Final(""))
+    conversation: str = ""
+    names: str = ""
     files: bytes = b""  # the payload of their row
 
 
-def redirect_answer(execute: Execute, person: str, again: Redirect, thread: Thread, key: str, now: float) -> None:
-    """Send a person what cannot be posted in its thread."""
-    if not again.text:
-        return
+AsksInPrivate = Callable[[Execute, Message, float], Mapping[tuple[str, str], tuple[Approve, Ask]]]
+"""Returns what waits for the author of a private message, by its conversation and its id: the exact call, and the
+question as that chat asks it. A press there counts as one at the question's own place."""
+
+
+def redirect_answer(
+    execute: Execute, person: str, again: Redirect, thread: Thread, key: str, now: float, asked: AsksInPrivate
+) -> None:
+    """Send a person what cannot be posted in its thread, with the questions in it that they may answer."""
     known = people.find_person(execute, thread.channel, person)
+    author = Author(person, known.name if known else "")
     reason = shorten(again.reason, MAX_REASON_CHARS).replace("`", "'")
-    with languages.speak_to(execute, thread, Author(person, known.name if known else "")):
-        if not again.files:
-            outbox.enqueue_notice(execute, again.home, f"{_(GONE, reason=reason)}\n\n{again.text}", key=key, now=now)
+    with languages.speak_to(execute, thread, author):
+        if again.files:
+            outbox.enqueue_notice(execute, again.home, _(FILES_GONE, name=again.names, reason=reason), key=key, now=now)
+            outbox.enqueue_files(execute, again.home, again.files, key=f"{key}:files", now=now)
             return
-        outbox.enqueue_notice(execute, again.home, _(FILES_GONE, name=again.text, reason=reason), key=key, now=now)
-        outbox.enqueue_files(execute, again.home, again.files, key=f"{key}:files", now=now)
+        final = again.final
+        if not final.asks:
+            if final.text:
+                words = f"{_(GONE, reason=reason)}\n\n{final.text}"
+                outbox.enqueue_notice(execute, again.home, words, key=key, now=now)
+            return
+        viewer = Message(again.home, key, "", author, "", now, Kind.COMMAND, private=True, origin=Origin.PERSON)
+        waiting = asked(execute, viewer, now)
+        found = {ask.id: waiting.get((again.conversation, ask.id)) for ask in final.asks}
+        parts = [_(GONE if final.words else ASKED_HERE, reason=reason), final.words]
+        if again.conversation and (others := [ask.question for ask in final.asks if not found[ask.id]]):
+            parts += [*others, _(FOR_OTHERS, command=command_hint("waiting"))]
+        outbox.enqueue_notice(execute, again.home, "\n\n".join(filter(None, parts)), key=key, now=now)
+        for number, ask in enumerate(final.asks, 1):
+            approve, shown = found[ask.id] or (None, ask)
+            if again.conversation and not approve:
+                continue
+            at = f"{key}:{number}"
+            if approve:
+                send_long_call(execute, approve, again.home, key=at, now=now)
+            asks = (shown,) if shown.options else ()
+            outbox.enqueue_notice(execute, again.home, shown.question, key=at, now=now, asks=asks)

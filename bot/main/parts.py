@@ -64,7 +64,8 @@ class Parts:
             leases=self.leases,
         )
         self.channel = supervisor.channels.get
-        self.outbox = Outbox(store, self.channel, current, supervisor.without)
+        waits = gather_waits(current)
+        self.outbox = Outbox(store, self.channel, current, supervisor.without, waits.asked_in_private)
         self.scheduler = Scheduler(store, current)
         self.status = ServiceStatus(
             store,
@@ -79,7 +80,7 @@ class Parts:
         self.host = ServiceConsoleHost(store, self.scheduler, self.status, self.platforms)
         answer = partial(answer_reload, store)
         self.reloader = ConfigReloader(store, current, source, answer, gather_checks, self._reconnect)
-        waits, presses = gather_waits(current), gather_presses(current)
+        presses = gather_presses(current)
         self.runner = CommandRunner(
             store,
             CommandService(

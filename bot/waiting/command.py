@@ -12,25 +12,31 @@ from functools import partial
 
 from agent.blocks import Approve, command_hint, spell_commands
 from agent.messages import Author, Kind, Message, Origin, Thread
-from agent.permissions.invisible import show_line
-from bot.base.display_names import display_name
-from bot.base.plain_text import plain_line
 from bot.commands.call import CommandCall
 from bot.commands.feature import Service
-from bot.commands.waits import COMMAND, DECISIONS, PREFIX, Waiting, approvals_to_decide, split_number
+from bot.commands.waits import (
+    COMMAND,
+    DECISIONS,
+    PREFIX,
+    Waiting,
+    approvals_to_decide,
+    describe_place,
+    describe_request,
+    show_item,
+    split_number,
+)
 from bot.database.database import Execute
 from bot.rights.approvals import send_long_call
 from bot.storage import languages, outbox
 from bot.storage.jobs import BackgroundJob
 from bot.storage.questions import open_approvals_at
 from bot.waiting import hand_over
-from catalogue import N_, _, format_duration, join_sentences, list_items, ngettext
+from catalogue import N_, _, join_sentences, list_items, ngettext
 from channels.base import Home, HomeItem, HomePage, Refused, TryLater
 from channels.shared.texts import shorten
 
 WAITING_WORDS = "NUMBER ANSWER | hand over to @NAME until DAY | take back"
 MAX_SHOWN = 10  # items of one list
-MAX_QUESTION_CHARS = 1500
 ONLY_PRIVATE = N_(
     "What waits for you may come from other chats, so I show it only in our direct chat: write `{command}` to me there."
 )
@@ -45,7 +51,6 @@ SEVERAL = N_(
     "Several approvals wait. Press a button, or write `{answer}` to me in our direct chat, with a number that `{list}`"
     " shows."
 )
-HOW = N_("Press a button, or write `{command}`.")
 
 
 def waiting_command(call: CommandCall) -> str:
@@ -115,42 +120,10 @@ def _explain(found: dict[int, Waiting], words: str) -> str:
 
 def _show(call: CommandCall, number: int, item: Waiting, key: str) -> None:
     """Enqueue one item: what it asks, the exact call, where, of whom and since when, and its buttons."""
-    options = tuple(_(option) for option in item.options)
-    first = options[0] if options else _("ANSWER")
-    answer = command_hint(f"{COMMAND} {number} {first}")
-    origin = describe_origin(item, call.now)
-    detail = join_sentences(origin, _(HOW, command=answer) if options else f"`{answer}`")
-    words = f"**{number}.** {shorten(item.question, MAX_QUESTION_CHARS)}"
-    approve = Approve(f"{PREFIX}{number}", words, detail, item.call, option_count=len(options))
-    ask = replace(approve.to_question(), options=options, approval=bool(item.call))
+    approve, ask = show_item(number, item, call.now)
     send_long_call(call.execute, approve, call.thread, key=key, now=call.now)
-    asks = (ask,) if options else ()
+    asks = (ask,) if ask.options else ()
     outbox.enqueue_notice(call.execute, call.thread, ask.question, key=key, now=call.now, asks=asks)
-
-
-def describe_origin(item: Waiting, now: float) -> str:
-    """Say where something was asked, for whose request, and for how long it has waited."""
-    return " · ".join([describe_place(item), *describe_request(item, now)]) + "."
-
-
-def describe_place(item: Waiting) -> str:
-    """Name the chat in which something was asked."""
-    if item.is_direct:
-        on = display_name(item.account.channel) if item.account else ""
-        return _("our direct chat on {channel}", channel=on) if on else _("our direct chat")
-    if item.chat_name:
-        return _("“{chat}” on {channel}", chat=plain_line(item.chat_name), channel=display_name(item.place.channel))
-    return show_line("/".join(filter(None, (item.place.channel, item.place.workspace, item.place.chat))))
-
-
-def describe_request(item: Waiting, now: float) -> list[str]:
-    """Return what the work is, for whose request something was asked, and for how long it has waited."""
-    parts = []
-    parts += [f"“{title}”"] if (title := plain_line(item.title)) else []
-    parts += [_("asked for {name}", name=plain_line(item.who))] if item.who else []
-    since = format_duration(max(0.0, now - item.since))
-    parts += [_("waits for {time}", time=since)] if item.since else []
-    return parts
 
 
 log = logging.getLogger(__name__)

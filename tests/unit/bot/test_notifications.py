@@ -209,8 +209,10 @@ async def test_the_answer_of_a_chat_that_is_gone_goes_to_the_private_chat(bench:
     async def redirect(thread: Thread) -> bool:
         if (home := await open_home(bench.store, None, "7", thread)) is None:
             return False
-        again = Redirect(home, "it is `locked`", "42")
-        await bench.store.run(lambda execute: redirect_answer(execute, "7", again, thread, "gone:1", 0.0))
+        again = Redirect(home, "it is `locked`", Final("42"))
+        asked = gather_waits(bench.current).asked_in_private
+        values = {"person": "7", "again": again, "thread": thread, "key": "gone:1", "now": 0.0, "asked": asked}
+        await bench.store.run(partial(redirect_answer, **values))  # type: ignore[arg-type]  # its arguments
         return True
 
     assert not await redirect(GROUP), "their private chat is not known"

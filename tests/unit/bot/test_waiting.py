@@ -8,19 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from agent.blocks import Approve, Ask
+from agent.blocks import Approve, Ask, Final, View
 from agent.messages import Author, Kind, Message, Origin, Thread
-from bot.commands.waits import Waiting
+from bot.commands.waits import Waiting, describe_place
 from bot.config.schema import AccessConfig
 from bot.config.team import RoleAssignment
 from bot.database.database import Database, Execute
 from bot.database.states import RunState
+from bot.journey.outbox_posts import Redirect, reader_of, redirect_answer
 from bot.main.features import gather_waits, table_of
 from bot.rights.approvals import RoutedApproval, question_columns
 from bot.rights.known_people import call_person, find_people
-from bot.storage import conversations, inbox, questions, runs
+from bot.storage import conversations, inbox, outbox, questions, runs
+from bot.storage.outbox import Holder
 from bot.storage.retention import delete_finished
-from bot.waiting.command import describe_place
 from tests.support.current_config import current_of
 from tests.support.rehearsed_database import make_empty_database, rehearsed_database
 
@@ -162,6 +163,53 @@ async def test_a_word_decides_the_only_call_of_the_chat_for_who_may_press_its_bu
     await store.run(lambda execute: ask_jane(execute, replace(ask, id="second")))
     assert await given(decider, "approve") is None, "of two, neither"
     assert await given(decider, "approve", thread=there, private=True) is None
+
+
+PAUSE = Ask("sched:pause-9", "Pause it?", ("Yes", "No"))  # asked by the bot itself, which no list shows
+
+
+@pytest.mark.parametrize(
+    ("asks", "is_of_agent", "targets", "texts"),
+    [
+        ((OWN,), True, ["waiting:1"], ["so here is my answer:\n\nDone so far."]),
+        ((PERSONAL,), True, ["waiting:1"], ["so here is my answer:\n\nDone so far."]),
+        ((FREE,), True, [], ["Done so far.", "`\ufdd0waiting 1 ANSWER\ufdd0`"]),
+        ((ROUTED,), True, [], ["Done so far.\n\nRun it?\n\n```\necho 1\n```\n\nOnly others may answer this"]),
+        ((OWN, PERSONAL), True, ["waiting:1", "waiting:2"], ["my answer:\n\nDone so far."]),
+        ((OWN, ROUTED), True, ["waiting:1"], ["Run it?\n\n```\necho 1\n```\n\nOnly others may answer this"]),
+        ((PAUSE,), False, ["sched:pause-9"], ["Done so far."]),
+    ],
+    ids=["approval", "question", "free text", "of others", "two", "one of two", "of the bot"],
+)
+async def test_a_refused_answer_is_asked_in_private_of_those_who_may_answer(
+    store: Database, asks: tuple[Ask | Approve, ...], is_of_agent: bool, targets: list[str], texts: list[str]
+) -> None:
+    def redirect(execute: Execute) -> list[Final]:
+        key = ask_jane(execute, *asks) if is_of_agent else ""
+        final = View({"a": "Done so far."}, asks=[*asks]).final()
+        asked = gather_waits(current_of(telegram=ACCESS)).asked_in_private
+        redirect_answer(execute, JANE.id, Redirect(DIRECT, "locked", final, key), GROUP, "gone:1", 9.0, asked)
+        items = outbox.claim_rows(execute, Holder("me"), 10)
+        assert {item.thread for item in items} == {DIRECT}
+        return [Final.load(item.payload) for item in items]
+
+    finals = await store.run(redirect)
+    assert [ask.id for final in finals for ask in final.asks] == targets
+    assert all(ask.options for final in finals for ask in final.asks)
+    shown = "\n\n".join(final.text for final in finals)
+    assert [text for text in texts if text not in shown] == []
+    assert "I have 2 questions" not in shown
+
+
+@pytest.mark.parametrize("ask", [OWN, PERSONAL], ids=["approval", "question"])
+async def test_a_question_of_a_turn_that_still_works_is_for_its_requester(store: Database, ask: Ask | Approve) -> None:
+    def read(execute: Execute) -> str:
+        key, shown = ask_jane(execute, ask), ask.to_question()
+        outbox.enqueue_notice(execute, GROUP, shown.question, key="ask", now=2.0, asks=(shown,), conversation=key)
+        [item] = outbox.claim_rows(execute, Holder("me"), 10)
+        return reader_of(execute, item)
+
+    assert await store.run(read) == JANE.id
 
 
 async def test_another_call_has_another_number_and_an_old_one_hits_nothing(store: Database) -> None:

@@ -71,7 +71,7 @@ async def _run_script(sandbox: Sandbox, task: str, path: str, seconds: float) ->
     return answer
 
 
-MODULES = ("text_encoding", "archives", "office", "sheets", "letters")
+MODULES = ("text_encoding", "packed", "archives", "office", "sheets", "letters")
 
 
 @cache

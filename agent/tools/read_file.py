@@ -13,6 +13,7 @@ from agent.parsing.documents import convert_document, is_document
 from agent.permissions.rules import Subject
 from catalogue import N_
 from sandbox.base import Sandbox, SandboxFileError
+from sandbox.inside.packed import packing_of
 from sandbox.inside.text_encoding import find_codec
 
 MAX_CHARS = 80_000  # in one result
@@ -44,7 +45,7 @@ async def read_file(
     lines: Annotated[int, "How many lines."] = 2000,
 ) -> str:
     """Read a text file or some of its lines, at most 80,000 characters. The result says where to continue. PDF, Word,
-    Excel, PowerPoint, EPUB and ZIP files are read as text."""
+    Excel, PowerPoint, EPUB and ZIP files are read as text, and so is what gzip, bzip2 or xz has packed."""
     path, first = absolute_path(path), max(start_line, 1)
     sandbox = await runtime.context.sandbox.get()
     named = is_document(path)
@@ -111,6 +112,8 @@ async def _read_lines(sandbox: Sandbox, path: str, notes: list[str]) -> AsyncGen
             raise SandboxFileError(f"{path}: more than {MAX_BYTES >> 20} MB before that line; use bash")
         data = await sandbox.read(path, offset=offset, limit=CHUNK_BYTES)
         if not offset:
+            if packing := packing_of(data):
+                raise BinaryFile(f"{path}: is packed with {packing}; ask the person for the unpacked file")
             if not (codec := await asyncio.to_thread(find_codec, data)):
                 raise BinaryFile(f"{path}: is a binary file, not text; inspect it with a program")
             decoder = codecs.getincrementaldecoder("utf-8-sig" if codec == "utf-8" else codec)("replace")

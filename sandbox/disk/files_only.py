@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 NO_COMMANDS = N_("Commands cannot be run here: bubblewrap is not available. Only files can be read and written.")
 SEARCH_SECONDS = 30.0
-SEARCH_PROGRAM = program_source(("text_encoding",), "search")
+SEARCH_PROGRAM = program_source(("text_encoding", "packed"), "search")
 
 
 class FilesOnlySandbox:

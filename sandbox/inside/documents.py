@@ -20,9 +20,12 @@ import os
 import posixpath
 import re
 import sys
+import tarfile
+import tempfile
 import urllib.parse
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sandbox.inside import archives as bounds
@@ -38,6 +41,7 @@ from sandbox.inside.letters import (
     read_bytes,
 )
 from sandbox.inside.office import convert_docx, convert_odf, convert_pptx, describe_docx, describe_odf, describe_pptx
+from sandbox.inside.packed import SUFFIXES, CannotUnpack, Unpacked, packing_of
 from sandbox.inside.sheets import column_letters, convert_book, describe_book
 from sandbox.inside.text_encoding import CANDIDATES, decode_text, find_codec
 
@@ -243,6 +247,101 @@ def named_entries(entries: Sequence[zipfile.ZipInfo]) -> Iterator[tuple[zipfile.
         yield entry, entry.filename if entry.flag_bits & 0x800 else next(read, entry.filename)
 
 
+TAR_MARK = b"ustar"  # at byte 257
+TAR_HEAD_BYTES = 512
+BROKEN_OFF = "\n[the rest is left out: the file is damaged or incomplete]\n"
+NOT_PACKED = "it is not packed as its name says, or it is damaged"
+
+
+def describe_packed(path: str) -> str:
+    with open(path, "rb") as file:
+        packing, unpacked = open_unpacked(file)
+        head = unpacked.read(MAX_HEAD_BYTES)
+    if is_tar(head) or (find_codec(head) and not inner_suffix(path)):
+        return f"{'archive (tar)' if is_tar(head) else 'text'}, packed with {packing}"
+    with unpacked_copy(path) as (copy, _is_whole):
+        return f"{find_reader(copy)[0](copy)}, packed with {packing}"
+
+
+def convert_packed(path: str) -> Iterator[str]:
+    with open(path, "rb") as file:
+        _packing, unpacked = open_unpacked(file)
+        is_archive = is_tar(unpacked.read(TAR_HEAD_BYTES))
+    if is_archive:
+        yield from convert_tar(path)
+        return
+    with unpacked_copy(path) as (copy, is_whole):
+        reader = find_reader(copy)
+        yield from reader[1](copy)
+    if not is_whole:
+        yield BROKEN_OFF
+
+
+def open_unpacked(file: Any) -> tuple[str, Unpacked]:
+    """Return the program that has packed a file, and its content. Raises DocumentUnreadable."""
+    packing = packing_of(file.read(MAX_HEAD_BYTES))
+    file.seek(0)
+    if not packing:
+        raise bounds.DocumentUnreadable(NOT_PACKED)
+    try:
+        return packing, Unpacked(file, packing)
+    except CannotUnpack as error:
+        raise bounds.DocumentUnreadable(str(error)) from error
+
+
+def inner_suffix(path: str) -> str:
+    """Return the suffix of what is packed, if a document has it."""
+    root, suffix = os.path.splitext(path)
+    inner = os.path.splitext(root)[1].lower() if suffix.lower() in SUFFIXES else ""
+    return inner if inner in READERS else ""
+
+
+@contextmanager
+def unpacked_copy(path: str) -> Iterator[tuple[str, bool]]:
+    """Yield the path of the unpacked content, as far as it is read, and whether it is whole. Raises DocumentUnreadable.
+
+    What was packed twice is not unpacked again.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, f"content{inner_suffix(path)}")
+        with open(path, "rb") as file, open(copy, "wb") as out:
+            _packing, unpacked = open_unpacked(file)
+            while out.tell() < bounds.MAX_MEMBER_BYTES and (piece := unpacked.read(bounds.PIECE_BYTES)):
+                out.write(piece)
+            is_whole = not unpacked.read(1) and not unpacked.is_damaged
+        with open(copy, "rb") as file:
+            head = file.read(MAX_HEAD_BYTES)
+        if not head:
+            raise bounds.DocumentUnreadable("it is empty, or damaged from its beginning on")
+        if packing_of(head):
+            raise bounds.DocumentUnreadable("it was packed twice: unpack it with a program")
+        yield copy, is_whole
+
+
+def is_tar(head: bytes) -> bool:
+    return head[257:262] == TAR_MARK
+
+
+def describe_tar(_path: str) -> str:
+    return "archive (tar)"
+
+
+def convert_tar(path: str) -> Iterator[str]:
+    """Yield the files of an archive, which may be packed. What is no archive, or breaks off, ends with a remark."""
+    with open(path, "rb") as file:
+        is_packed = packing_of(file.read(MAX_HEAD_BYTES))
+        file.seek(0)
+        source: Any = open_unpacked(file)[1] if is_packed else file
+        try:
+            with tarfile.open(fileobj=source, mode="r|") as archive:
+                for entry in itertools.islice(archive, bounds.MAX_ENTRIES):
+                    if entry.isfile():
+                        day = datetime.datetime.fromtimestamp(max(0, entry.mtime), datetime.UTC)
+                        yield f"{entry.size:>12,}  {day:%Y-%m-%d}  {entry.name}\n"
+        except (tarfile.TarError, EOFError, ValueError, OSError):
+            yield BROKEN_OFF
+
+
 Reader = tuple[Callable[[str], str], Callable[[str], Iterator[str]]]
 READERS: dict[str, Reader] = {
     ".pdf": (describe_pdf, convert_pdf),
@@ -258,6 +357,8 @@ READERS: dict[str, Reader] = {
     ".ppt": (describe_old, old_reader("pptx", convert_pptx)),
     ".epub": (describe_epub, convert_epub),
     ".zip": (describe_zip, convert_zip),
+    ".tar": (describe_tar, convert_tar),
+    **dict.fromkeys(SUFFIXES, (describe_packed, convert_packed)),
     **dict.fromkeys((".csv", ".tsv"), (describe_csv, convert_csv)),
     **dict.fromkeys((".html", ".htm"), (describe_html, convert_html)),
 }
@@ -303,6 +404,10 @@ def find_reader(path: str) -> Reader:
         return READERS[_package_kind(path, suffix)]
     if head.startswith(bounds.OLE_MARK):
         return READERS[_old_kind(path, suffix)]
+    if packing_of(head):
+        return READERS[".gz"]
+    if is_tar(head):
+        return READERS[".tar"]
     if head.lstrip().startswith(b"{\\rtf"):
         return READERS[".rtf"]
     if not head or not (codec := find_codec(head)):

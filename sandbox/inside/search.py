@@ -17,9 +17,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from sandbox.inside.packed import CannotUnpack, Unpacked, packing_of
 from sandbox.inside.text_encoding import find_codec
 
-MAX_SEARCHED_BYTES = 16 << 20  # larger files are not searched for lines
+MAX_SEARCHED_BYTES = 16 << 20  # of a file, unpacked
+MAX_LONG_BYTES = 8 * MAX_SEARCHED_BYTES  # of all files together that are packed or longer
+MAX_NOTES = 5  # about files that were not searched to their ends
+NOT_SEARCHED = "[searched up to its first {n:,} bytes only; search the rest with a program]"
+HEAD_BYTES = 60_000  # by which a long file is known to be text
 MAX_LINE_CHARS = 500  # of a matching line
 
 Row = tuple[str, int, str]
@@ -160,34 +165,53 @@ def find_files(top: int, pattern: str, limit: int) -> list[str]:
 
 
 def find_lines(top: int, regex: str, pattern: str, limit: int) -> list[tuple[str, int, str]]:
-    """List (relative path, line number, line) of matches in files that are neither binary nor large. Raises
-    re.error."""
+    """List (relative path, line number, line) of matches in files that are not binary, also in packed ones. A last
+    row with the line number 0 says of which text the end was not searched. Raises re.error."""
     wanted, line_re = translate_glob(pattern), re.compile(regex)
     rows: list[tuple[str, int, str]] = []
+    notes: list[tuple[str, int, str]] = []
+    room = MAX_LONG_BYTES
     for rel, status, here in walk_folder(top):
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_SEARCHED_BYTES or not wanted.fullmatch(rel):
+        if not stat.S_ISREG(status.st_mode) or not wanted.fullmatch(rel):
             continue
         try:
-            content = _read_text(os.path.basename(rel), here)
+            content, taken, is_whole = _read_text(os.path.basename(rel), here, room)
         except OSError:
             continue  # removed meanwhile or not readable
+        room -= taken
+        if not is_whole:
+            notes.append((readable_name(rel), 0, NOT_SEARCHED.format(n=taken)))
         for number, line in enumerate(content.splitlines(), 1):
             if line_re.search(line):
                 rows.append((readable_name(rel), number, line[:MAX_LINE_CHARS]))
                 if len(rows) == limit:
                     return rows
-    return rows
+    return (rows + notes[:MAX_NOTES])[:limit]
 
 
-def _read_text(item: str, folder: int) -> str:
-    """Read a regular file in the open `folder`; "" if it is binary."""
+def _read_text(item: str, folder: int, room: int) -> tuple[str, int, bool]:
+    """Read the beginning of a regular file in the open `folder`. Return it, "" if it is binary, how many of the `room`
+    bytes for long files it took, and whether this is all of its text."""
     fd = os.open(item, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return ""
-        data = file.read(MAX_SEARCHED_BYTES)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return "", 0, True
+        head = file.read(HEAD_BYTES)
+        packing, is_long = packing_of(head), status.st_size > MAX_SEARCHED_BYTES
+        if not packing and is_long and not find_codec(head):
+            return "", 0, True
+        file.seek(0)
+        try:
+            source = Unpacked(file, packing) if packing else file
+        except CannotUnpack:
+            return "", 0, False
+        most = min(MAX_SEARCHED_BYTES, room) if packing or is_long else MAX_SEARCHED_BYTES
+        data = source.read(most)
+        is_whole = not source.read(1)
     codec = find_codec(data)
-    return data.decode(codec, "replace").removeprefix("\ufeff") if codec else ""
+    text = data.decode(codec, "replace").removeprefix("\ufeff") if codec else ""
+    return text, len(data) if packing or is_long else 0, is_whole or not codec
 
 
 def translate_glob(pattern: str) -> re.Pattern[str]:

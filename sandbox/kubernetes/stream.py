@@ -146,7 +146,7 @@ class PodStream(PodExecStream):
             await self._release()
 
 
-TUNNEL_MODULES = ("text_encoding", "search", "relay", "jobs", "tunnel")  # each after its imports
+TUNNEL_MODULES = ("text_encoding", "packed", "search", "relay", "jobs", "tunnel")  # each after its imports
 
 
 class EgressTunnel:

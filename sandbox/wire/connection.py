@@ -28,6 +28,7 @@ Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 
 SERVER_MODULES = (
     "text_encoding",
+    "packed",
     "search",
     "relay",
     "environment",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import re
 import shutil
 import sys
@@ -75,6 +78,16 @@ async def text_of(sandbox: Sandbox, path: str, **more: Any) -> str:
     answer = await read_file.coroutine(path=path, runtime=runtime, **more)  # type: ignore[misc]  # make_tool sets it
     assert isinstance(answer, str)
     return answer
+
+
+async def test_a_packed_log_is_read_and_searched(plain_sandbox: Sandbox) -> None:
+    log = "".join(f"line {number}\n" for number in range(9000)).encode()
+    for name, data in (("a.log.gz", gzip.compress(log)), ("b", bz2.compress(log)), ("c.xz", lzma.compress(log))):
+        path = await upload(plain_sandbox, name, data)
+        assert "line 8999\n" in await text_of(plain_sandbox, path, start_line=8000)
+        found = await plain_sandbox.grep("^line 8999$", UPLOADS, glob=name)
+        assert [(match.path, match.line) for match in found] == [(path, 9000)]
+    assert await describe_document(plain_sandbox, f"{UPLOADS}/a.log.gz") == "text, packed with gzip"
 
 
 def word_file() -> bytes:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
+import lzma
 import os
+import tarfile
 import zipfile
+from collections.abc import Callable
 from email.message import EmailMessage
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import zstandard
+from langchain_core.tools import ToolException
 
 from agent.tools import read_file, str_replace
+from sandbox.base import Sandbox
+from sandbox.disk.files_only import FilesOnlySandbox
+from sandbox.inside.archives import DocumentUnreadable
 from sandbox.inside.documents import find_reader, named_entries
 from sandbox.inside.search import find_lines
 from sandbox.inside.text_encoding import find_codec
@@ -131,6 +141,104 @@ LIES = {
 def test_the_first_bytes_decide_and_not_the_name(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     assert find_reader(str(tmp_path / name))[1].__name__ == LIES[name, data]
+
+
+# ---------------------------------------------------------------- packed
+
+
+def tarred(**files: bytes) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return out.getvalue()
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": zstandard.ZstdCompressor().compress,
+}
+LOG = "".join(f"2026-01-01 line {number} of the log\n" for number in range(2000))
+PACKED = {
+    "text": ("app.log", LOG.encode(), "text, packed with", "line 1999 of the log"),
+    "short text": ("app.log", b"one line\n", "text, packed with", "one line"),
+    "another encoding": ("app.log", (RUSSIAN * 99).encode("cp1251"), "text, packed with", RUSSIAN),
+    "table": ("data.csv", b"a;b\n1;2\n", "table, 2 rows, 2 columns, packed with", "| 1 | 2 |"),
+    "page": ("data", PAGE, "text, packed with", "| a | b\n"),
+    "archive": ("all.tar", tarred(one=b"1", two=b"22"), "archive (tar), packed with", "two\n"),
+    "document": ("a.zip", package("notes.txt"), "archive, 1 file", "notes.txt"),
+}
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("kind", PACKED)
+def test_what_is_packed_is_read_as_what_it_is(tmp_path: Path, kind: str, suffix: str) -> None:
+    name, data, description, words = PACKED[kind]
+    for path in (tmp_path / f"{name}.{suffix}", tmp_path / "F0"):
+        path.write_bytes(PACKERS[suffix](data))
+        if path.name == "F0" and kind == "table":
+            continue  # nothing says that it is one
+        reader = find_reader(str(path))
+        assert description in reader[0](str(path))
+        assert words in "".join(reader[1](str(path)))
+
+
+def test_files_that_were_packed_one_after_the_other_are_one(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"first\n") + gzip.compress(b"second\n"))
+    assert "".join(find_reader(str(tmp_path / "a.gz"))[1](str(tmp_path / "a.gz"))) == "first\nsecond\n"
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
+def test_a_bomb_and_a_damaged_file_end_in_a_sentence(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    whole = PACKERS[suffix](os.urandom(3000).hex().encode() * 400)
+    path.write_bytes(whole[: len(whole) // 2])
+    text = "".join(find_reader(str(path))[1](str(path)))
+    assert text.endswith("the rest is left out: the file is damaged or incomplete]\n")
+    path.write_bytes(PACKERS[suffix](b"a" * (51 << 20)))
+    *pieces, end = find_reader(str(path))[1](str(path))
+    assert (sum(map(len, pieces)), "left out" in end) == (50 << 20, True)
+    path.write_bytes(PACKERS[suffix](PACKERS[suffix](b"twice")))
+    with pytest.raises(DocumentUnreadable, match="packed twice"):
+        "".join(find_reader(str(path))[1](str(path)))
+    path.write_bytes(b"\x00\x01\x02 no such thing" + bytes(9))
+    with pytest.raises(DocumentUnreadable, match="not packed as its name says"):
+        find_reader(str(path))[0](str(path))
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+async def test_a_search_finds_lines_of_what_is_packed_and_says_where_it_ends(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"app.log.{suffix}"
+    path.write_bytes(PACKERS[suffix](LOG.encode()))
+    top = os.open(tmp_path, os.O_RDONLY)
+    assert find_lines(top, "line 7 ", "**", 9) == [(path.name, 8, "2026-01-01 line 7 of the log")]
+    path.write_bytes(PACKERS[suffix](b"first\n" + b"a" * (17 << 20)))
+    found, note = find_lines(top, "first", "**", 9)
+    assert found == (path.name, 1, "first")
+    assert "up to its first 16,777,216 bytes only" in note[2]
+    path.write_bytes(b"first\n" + b"a" * (17 << 20))
+    assert [row[:2] for row in find_lines(top, "first", "**", 9)] == [(path.name, 1), (path.name, 0)]
+    os.close(top)
+
+
+async def test_where_nothing_unpacks_the_model_learns_what_to_ask_for(tmp_path: Path) -> None:
+    path, tool = "/mnt/user-data/uploads/app.log.gz", cast("Any", read_file.read_file)
+    for name in ("uploads", "workspace", "outputs"):
+        (tmp_path / name).mkdir()
+    sandbox = FilesOnlySandbox(tmp_path, tmp_path)
+    await sandbox.write(path, gzip.compress(LOG.encode()))
+    assert [(match.path, match.line) for match in await sandbox.grep("line 7 ", "/mnt/user-data")] == [(path, 8)]
+
+    async def get() -> Sandbox:
+        return sandbox
+
+    runtime = SimpleNamespace(context=SimpleNamespace(sandbox=SimpleNamespace(get=get)))
+    with pytest.raises(ToolException, match="is packed with gzip; ask the person for the unpacked file"):
+        await tool.coroutine(path=path, runtime=runtime)
 
 
 # ---------------------------------------------------------------- mail

@@ -47,6 +47,7 @@ _CODE_OR_TAG = re.compile(  # code within a line, which stays as it is, or the s
     rf"(?<![`\\])(?P<mark>`++).*?(?<!`)(?P=mark)(?!`)|{_MENTION_TAG.pattern}", re.IGNORECASE
 )
 _BLOCKS = MarkdownIt("commonmark").disable("inline")  # finds fences
+_NO_NAME = re.compile(r"[|>`~=]|[-*+] |\d+[.)] |.{200}|.*\|")  # begins what is no line that names a table
 _TABLE_RULE = re.compile(r"[ >]*+\|?(?: *:?-+:? *\|)+(?: *:?-+:?)? *")  # the line below a table's header
 
 Json = dict[str, Any]
@@ -255,6 +256,18 @@ def _split_tables(text: str) -> list[str]:
         elif not fence and number and "|" in lines[number - 1] and _TABLE_RULE.fullmatch(line):
             tables += 1
             if tables > MAX_TABLES:
-                cuts.append(number - 1)
+                cuts.append(_start_of_table(lines, number - 1, cuts[-1]))
                 tables = 1
     return ["\n".join(lines[start:end]) for start, end in zip(cuts, [*cuts[1:], len(lines)], strict=True)]
+
+
+def _start_of_table(lines: list[str], head: int, first: int) -> int:
+    """Return the line from `first` on at which a table begins with what names it: a line, and the headings above."""
+    start, may_name = head, True
+    for number in range(head - 1, first, -1):
+        line, above = lines[number].strip(), lines[number - 1].strip()
+        if line.startswith("#") or (line and may_name and not above and not _NO_NAME.match(line)):
+            start, may_name = number, False
+        elif line:
+            break
+    return start

@@ -191,6 +191,27 @@ async def test_more_than_five_tables_continue_in_another_card(rig: FeishuRig) ->
     assert whole.count("| a | b |") == 8
 
 
+@pytest.mark.parametrize(
+    ("above", "kept"),
+    [
+        ("## Heading {n}\n\n", True),
+        ("## Heading {n}\n", True),
+        ("## Heading {n}\n### Lower\n\n\n", True),
+        ("## Heading {n}\n\nThe figures of {n}:\n\n", True),
+        ("**Heading {n}**\n\n", True),
+        ("Heading {n}\n\n", True),
+        ("- Heading {n}\n\n", False),
+        ("first line\nHeading {n}\n\n", False),
+    ],
+)
+async def test_a_table_in_another_card_keeps_what_names_it(rig: FeishuRig, above: str, kept: bool) -> None:
+    tables = "\n\n".join(f"{above.format(n=n)}| n | v |\n|---|--:|\n| {n} | x{n} |" for n in range(7))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final(tables))
+    first, second = rig.visible()
+    assert re.findall(r"\| (\d) \|", first) + re.findall(r"\| (\d) \|", second) == [*"0123456"]
+    assert ("Heading 5" in second, "Heading 5" in first) == (kept, not kept)
+
+
 async def test_a_card_has_at_most_thirty_kilobytes(rig: FeishuRig) -> None:
     words = " ".join(f"字{number}\\" for number in range(12_000))
     reply = rig.channel.reply(rig.thread(), Memory())

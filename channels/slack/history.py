@@ -23,7 +23,8 @@ SLACK_RETRY_SECONDS = (
 )
 IN_USE_SECONDS = 3600.0  # since its last event: after a shorter gap only such conversations and threads are read
 MAX_VIEWS, MAX_VIEWED, VIEW_SECONDS = 2, 15, 5.0  # open channels, and the messages that are read in each
-MAX_THREAD_MESSAGES = 1000  # that are read to find the last ones
+MAX_THREAD_MESSAGES = 1000  # that are read at once to find the last ones
+THREAD_SECONDS = (600.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0, 60 * 86400.0)  # before the end of a longer thread
 _SAID = ("", "bot_message", "file_share", "me_message", "thread_broadcast")  # subtypes of what somebody said
 
 
@@ -103,27 +104,57 @@ async def earlier_messages(workspace: Workspace, message: Message, limit: int, s
     is_reply = thread.topic not in ("", message.id)
     query: Json = {"channel": thread.chat, "latest": message.id if _is_time(message.id) else f"{message.time:.6f}"}
     query |= {"oldest": f"{since:.6f}"} if since else {}
-    entries: list[Json] = []
     if is_reply:
-        pages = workspace.api.list_pages(
-            "conversations.replies", "messages", MAX_THREAD_MESSAGES, ts=thread.topic, **query
-        )
-        root: list[Json] = []
-        count = 0
-        async for page in pages:
-            others = [entry for entry in _of_others(page, message, account) if float(entry["ts"]) > since]
-            root += [entry for entry in others if entry["ts"] == thread.topic]
-            others = [entry for entry in others if entry["ts"] != thread.topic]
-            count, entries = count + len(others), [*entries, *others][-limit:]
-        above = [await _make_quote(workspace, entry, account) for entry in root]
+        root, entries, left_out = await _read_thread(workspace, message, account, query, limit)
+        above = [await _make_quote(workspace, entry, account) for entry in root if float(entry["ts"]) > since]
         quotes = [await _make_quote(workspace, entry, account) for entry in entries]
-        gap = [omitted(count - len(entries))] if count > len(entries) else []
+        gap = [omitted(left_out)] if left_out != 0 else []
         return [*filter(None, above), *gap, *filter(None, quotes)]
-    else:  # the newest come first
-        async for page in workspace.api.list_pages("conversations.history", "messages", limit, **query):
-            entries += _of_others(page, message, account)
-        entries = entries[limit - 1 :: -1] if len(entries) > limit else entries[::-1]
+    entries = []  # the newest come first
+    async for page in workspace.api.list_pages("conversations.history", "messages", limit, **query):
+        entries += _of_others(page, message, account)
+    entries = entries[limit - 1 :: -1] if len(entries) > limit else entries[::-1]
     return [quote for entry in entries if (quote := await _make_quote(workspace, entry, account))]
+
+
+async def _read_thread(
+    workspace: Workspace, message: Message, account: SlackAccount, query: Json, limit: int
+) -> tuple[list[Json], list[Json], int | None]:
+    """Return the root of a thread, the last messages of others above a message, and how many between are left out; None
+    for more than are counted. A page begins with the oldest, so the end of a long thread is found by time."""
+    root, entries, is_whole = await _read_replies(workspace, message, account, query)
+    first, last, is_counted = float(query.get("oldest") or 0), float(query["latest"]), is_whole
+    for seconds in () if is_whole else THREAD_SECONDS:
+        since = max(first, last - seconds)
+        again, found, is_whole = await _read_replies(workspace, message, account, {**query, "oldest": f"{since:.6f}"})
+        root = root or again
+        if is_whole or seconds == THREAD_SECONDS[0]:
+            entries = found
+        if not is_whole or len(found) >= limit or since == first:
+            break
+    left_out = max(0, len(entries) - limit) if is_counted else None
+    return root, entries[-limit:], left_out
+
+
+async def _read_replies(
+    workspace: Workspace, message: Message, account: SlackAccount, query: Json
+) -> tuple[list[Json], list[Json], bool]:
+    """Return the root of a thread if it comes along, the messages of others from the oldest on, and whether these are
+    all."""
+    topic, count = message.thread.topic, 0
+    root, entries = dict[str, Json](), list[Json]()
+    async for page in workspace.api.list_pages(
+        "conversations.replies", "messages", MAX_THREAD_MESSAGES, ts=topic, **query
+    ):
+        count += len(page)
+        for entry in _of_others(page, message, account):
+            if entry["ts"] == topic:
+                root[topic] = entry
+            elif float(entry["ts"]) > float(query.get("oldest") or 0):
+                entries.append(entry)
+        if not query.get("oldest") and int(root.get(topic, {}).get("reply_count") or 0) > MAX_THREAD_MESSAGES:
+            return [*root.values()], entries, False
+    return [*root.values()], entries, count < MAX_THREAD_MESSAGES
 
 
 async def viewed_messages(workspace: Workspace, message: Message) -> list[Quote]:

@@ -305,6 +305,28 @@ async def test_earlier_messages_have_names_and_are_marked(rig: SlackRig) -> None
     assert {quote.kind for quote in (root_quote, *latest)} == {"earlier"}
 
 
+@pytest.mark.parametrize(
+    ("count", "seconds", "reads"),
+    [(900, 3600.0, 5), (1000, 3600.0, 7), (2200, 3600.0, 3), (1300, 100 * 86400.0, 7), (1500, 1000.0, 6)],
+)
+async def test_of_a_thread_of_any_length_the_root_and_the_end_are_read(
+    rig: SlackRig, count: int, seconds: float, reads: int
+) -> None:
+    """Slack gives the oldest first: the end of a long thread is not behind a thousand messages."""
+    now = time.time()
+    root = rig.server.send("the beamer is broken", user="U2", silent=True, at=now - seconds - 60)
+    for number in range(count):
+        at = now - seconds * (count - number) / count - 1
+        rig.server.send(f"idea {number}", user="U3", thread=root, silent=True, at=at)
+    rig.server.send(f"<@{BOT}> who repairs it?", thread=root)
+    message = await rig.channel.enrich(await rig.box.next(), 5)
+    root_quote, gap, *latest = message.quotes
+    assert root_quote.text == "the beamer is broken"
+    assert (gap.kind, gap.text) == ("omitted", f"{count - 5}" if count < 1000 else "")
+    assert [quote.text for quote in latest] == [f"idea {number}" for number in range(count - 5, count)]
+    assert len(rig.server.calls_of("conversations.replies")) <= reads
+
+
 # ---------------------------------------------------------------- files
 
 

@@ -8,12 +8,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import httpx2
+import orjson
 
+from agent.foreign_text import printable_line
 from agent.mcp.bounds import (
     BYTES_PER_LINE,
     COMPRESSED,
     MAX_MESSAGE_BYTES,
     MAX_VALUES,
+    SESSION_UNKNOWN,
     SLICE_BYTES,
     TOO_LARGE,
     TOO_MANY_VALUES,
@@ -27,6 +30,7 @@ MAX_BYTES = 1 << 20
 LINES_PER_EVENT = 4  # what a line of an event costs here, in lines of a stdio server
 EVENT_STREAM = "text/event-stream"
 SESSION_ID = "Mcp-Session-Id"
+MAX_TOLD_CHARS = 300
 _EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")  # after others, a count goes on: it is never too low
 _LINE_ENDS = b"\r\n"
 
@@ -129,7 +133,7 @@ def bound_messages(note: Note) -> Hook:
 
     async def bound(response: httpx2.Response) -> None:
         if await _is_lost_session(response):
-            _answer_nothing(response)
+            _answer_unknown(response)
         elif EVENT_STREAM not in response.request.headers.get("Accept", ""):  # as the SDK asks for messages only
             await bound_others(response)
         elif isinstance(response.stream, httpx2.AsyncByteStream):
@@ -143,7 +147,8 @@ def bound_messages(note: Note) -> Hook:
 
 
 async def _is_lost_session(response: httpx2.Response) -> bool:
-    """Return whether the server does not know the session of the request any more: 404, or a 400 that says so."""
+    """Return whether the server does not know the session of the request any more: 404, or a 400 that says so, or that
+    names no call in its error. Such a call has not run."""
     if SESSION_ID not in response.request.headers or response.status_code not in (400, 404):
         return False
     if response.status_code == 404:
@@ -151,14 +156,31 @@ async def _is_lost_session(response: httpx2.Response) -> bool:
     if not isinstance(response.stream, httpx2.AsyncByteStream) or _is_compressed(response):
         return False
     response.stream = _BoundedStream(response.stream, response.request.url)
-    return b"session" in (await response.aread()).lower()
+    body = await response.aread()
+    answer, asked = _json_rpc(body), _json_rpc(response.request.content)
+    return b"session" in body.lower() or bool("error" in answer and answer.get("id") != asked.get("id"))
 
 
-def _answer_nothing(response: httpx2.Response) -> None:
-    """Make it the empty 404 that the SDK takes as the end of a session; of another body it would tell the words."""
-    response.status_code = 404
-    response.headers = httpx2.Headers()
-    response._content = b""  # noqa: SLF001  a response has no other way to lose its body
+def _json_rpc(message: bytes) -> dict[str, Any]:
+    """Return a message of JSON-RPC; empty if it is none."""
+    try:
+        found = orjson.loads(message)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) and "jsonrpc" in found else {}
+
+
+def _answer_unknown(response: httpx2.Response) -> None:
+    """Make it the 404 of a session that ended, with the words of a 400: the SDK would keep neither of any other."""
+    words = response.content if response.status_code == 400 else b""
+    error = _json_rpc(words).get("error")
+    text = error.get("message") if isinstance(error, dict) else words.decode("utf-8", "replace")
+    response.status_code, response.headers, body = 404, httpx2.Headers(), b""
+    if words:
+        response.headers["Content-Type"] = "application/json"
+        told = printable_line(f"unknown session: {text}")[:MAX_TOLD_CHARS]
+        body = orjson.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": SESSION_UNKNOWN, "message": told}})
+    response._content = body  # noqa: SLF001  a response has no other way to change its body
 
 
 class ChosenWay(httpx2.AsyncBaseTransport):

@@ -21,6 +21,7 @@ MAX_REQUESTS = 50  # of a server, without an answer
 MAX_STRANGE_BYTES = 1 << 20  # of stdout in lines that are no messages, since the last message
 LINE_COST_BYTES = 64  # of each such line, however short
 MAX_LOGGED_LINES = 20
+SESSION_UNKNOWN = -32001  # JSON-RPC code of the TypeScript SDK's servers
 _LINES = re.compile(rb"[\r\n]++")
 _MARKS = (b",", b":", b"[", b"{")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.foreign_text import printable_line
 from agent.late_imports import import_in_thread
-from agent.mcp.bounds import MAX_MESSAGE_BYTES, read_pages
+from agent.mcp.bounds import MAX_MESSAGE_BYTES, SESSION_UNKNOWN, read_pages
 from agent.mcp.process import stdio_parameters
 from agent.mcp.progress import ProgressReports, Report
 from agent.settings.mcp import McpServerSettings
@@ -46,7 +46,6 @@ ERROR_LINES = 5  # of a server's stderr, for the log
 MAX_LINE_BYTES = 1 << 16
 CONNECTION_CLOSED = -32000  # JSON-RPC code of the SDK for an answer that never comes
 STILL_STARTING = N_("it is still starting")
-SESSION_UNKNOWN = -32001  # JSON-RPC code of the TypeScript SDK's servers
 SESSION_TERMINATED = "Session terminated"  # the HTTP server does not know the session: the call has not run
 
 Elicit = Callable[["ElicitRequestParams"], Awaitable["ElicitResult"]]

@@ -26,6 +26,11 @@ UNKNOWN_SESSION: dict[str, Callable[[Any], web.Response]] = {  # what servers an
     "as an answer": lambda message: _error(message, 200, -32001, "Session expired", id=message.get("id")),
     "older Python SDK": lambda message: web.Response(status=400, text="Bad Request: No valid session ID provided"),
     "TypeScript examples": lambda message: _error(message, 400, -32000, "Bad Request: No valid session ID provided"),
+    "a new transport": lambda message: web.Response(  # of the TypeScript SDK, which names no type
+        status=400,
+        body=b'{"jsonrpc":"2.0","error":{"code":-32000,"message":"Bad Request: Server not initialized"},"id":null}',
+    ),
+    "JSON-RPC": lambda message: _error(message, 400, -32600, "Call initialize first"),
     "a proxy": lambda message: web.Response(status=404, text="<html>404</html>", content_type="text/html"),
     "other words": lambda message: web.json_response({"detail": "unknown mcp-session-id"}, status=400),
     "JSON": lambda message: web.json_response({"error": "gone"}, status=404),

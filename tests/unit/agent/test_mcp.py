@@ -252,15 +252,39 @@ async def test_http_servers_get_headers_and_tokens_and_a_lost_session_begins_aga
         assert connection.starts == 2
 
 
-async def test_a_refusal_that_is_about_no_session_is_one(connect: Any) -> None:
+REFUSALS: dict[str, Callable[[Any], web.Response]] = {  # of a call, not of its session
+    "JSON": lambda message: web.json_response({"error": "the arguments are wrong"}, status=400),
+    "of the call": lambda message: web.json_response(
+        {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32602, "message": "wrong"}}, status=400
+    ),
+}
+
+
+@pytest.mark.parametrize("told", REFUSALS)
+async def test_a_refusal_that_is_about_no_session_is_one(connect: Any, told: str) -> None:
     async with McpHttpServer() as http:
         connection = connect(McpServerSettings("http", url=f"{http.base_url}/mcp"))
         await connection.request("whoami", {})
         http.sessions.clear()
-        http.unknown = lambda message: web.json_response({"error": "the arguments are wrong"}, status=400)
+        http.unknown = REFUSALS[told]
         with pytest.raises((McpRefused, McpCallLost)):
             await connection.request("whoami", {})
         assert connection.starts == 1
+
+
+async def test_a_server_that_refuses_every_session_is_told_in_its_words(connect: Any) -> None:
+    class Strict(McpHttpServer):
+        async def _call(self, request: web.Request) -> web.Response:
+            message = await request.json()
+            if message.get("method") != "tools/call":
+                return await super()._call(request)
+            return UNKNOWN_SESSION["JSON-RPC"](message)
+
+    async with Strict() as http:
+        connection = connect(McpServerSettings("http", url=f"{http.base_url}/mcp"))
+        with pytest.raises(McpRefused, match="Call initialize first"):
+            await connection.request("whoami", {})
+        assert connection.starts == 2
 
 
 NOISY = r"""

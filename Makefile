@@ -144,9 +144,10 @@ bench: dev ## measure medians and ratios against the floor; ARGS=--full for full
 mutants: dev ## plant one-line faults in a copy of the core and name those that no test catches; ARGS="--area rights --count 20"
 	$(BIN)/python -m bench.mutants $(ARGS)
 
-docs: setup ## generate docs/configuration.md and the index of the decisions
+docs: setup ## generate docs/configuration.md, the index of the decisions and contracts/api.txt
 	$(BIN)/python -c "from bot.config.reference import settings_page; open('docs/configuration.md', 'w').write(settings_page())"
 	$(BIN)/python -m tests.support.decision_index
+	$(BIN)/python -m tests.support.extension_api
 
 schema: dev ## generate bot/database/schema.sql from the migrations
 	$(BIN)/python -m tests.support.schema_file

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
 import orjson
@@ -259,7 +259,14 @@ class Message:
     named: tuple[Author, ...] = ()
     chat_name: str = ""
     reply_handle: ReplyHandle | None = field(default=None, repr=False)
-    origin: Origin = field(kw_only=True)
+    if TYPE_CHECKING:  # every writer of Fawn's own names it
+        origin: Origin = field(kw_only=True)
+    else:  # a channel of an operator may be older than this field: whose words they are, its author says
+        origin: Origin = field(kw_only=True, default=None)
+
+        def __post_init__(self) -> None:
+            if self.origin is None:
+                object.__setattr__(self, "origin", self.author.origin)
 
     @property
     def people(self) -> tuple[str, ...]:

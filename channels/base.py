@@ -194,15 +194,20 @@ class Reply(Protocol):
     async def finish(self, final: Final) -> None:
         """Make exactly `final` visible. Raises ChannelError; another call edits what is visible already."""
 
+    async def close(self) -> None:
+        """Stop writing and leave what is visible; a suspended turn continues it after a restart."""
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """The further method of a reply whose platform lets a bot change a message."""
+
     async def settle(self, final: Final, question: str, outcome: str) -> None:
         """Show what became of a question of `final`, which is visible, in place of its buttons; "" shows them again.
 
         It edits the message with the buttons and posts nothing: what is gone or cannot be changed stays so. Raises
         TryLater; another call repeats it.
         """
-
-    async def close(self) -> None:
-        """Stop writing and leave what is visible; a suspended turn continues it after a restart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,9 @@ from catalogue import N_, LazyText
 
 log = logging.getLogger(__name__)
 
+EXTENSION_API = 1
+"""The version of the names that code of one's own may use: docs/extend.md lists them, and how they change."""
+API_MARK = "FAWN_API"  # what a module calls the version that it is written for; without it, any is taken
 MAX_ERROR_CHARS = 300
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -78,7 +81,6 @@ def import_code(module: str) -> ModuleType:
         raise NamedCodeError(("use",), LazyText(N_("{module!r} is no name of a module"), module=module[:60]))
     try:
         found: ModuleType = _call_bounded(module, lambda: importlib.import_module(module))
-        return found
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt | NamedCodeError):
             raise
@@ -89,6 +91,33 @@ def import_code(module: str) -> ModuleType:
             ) from None
         wrong = LazyText(N_("cannot be imported: {error}"), error=describe_error(error))
         raise NamedCodeError(("use",), wrong, is_name=False) from None
+    if (written := vars(found).get(API_MARK, EXTENSION_API)) != EXTENSION_API:
+        text = N_("is written for version {written} of the extension API (`{mark}`), and this Fawn has version {api}")
+        wrong = LazyText(text, written=str(written)[:20], mark=API_MARK, api=EXTENSION_API)
+        raise NamedCodeError(("use",), wrong, is_name=False)
+    return found
+
+
+def find_misfit(made: object, protocol: type) -> LazyText | None:
+    """Return what an object lacks of a protocol: a part, or a method that takes what Fawn passes; None: nothing."""
+    names = [*inspect.get_annotations(protocol), *(name for name in vars(protocol) if not name.startswith("_"))]
+    for name in names:
+        if not hasattr(made, name):
+            return LazyText(N_("has no `{name}`, which {protocol} has"), name=name, protocol=protocol.__name__)
+        declared = getattr(protocol, name, None)
+        if not inspect.isfunction(declared):
+            continue
+        own = getattr(made, name)
+        passed = [*inspect.signature(declared).parameters.values()][1:]
+        by_name = {each.name: None for each in passed if each.kind is inspect.Parameter.KEYWORD_ONLY}
+        try:
+            inspect.signature(own).bind(*passed[: len(passed) - len(by_name)], **by_name)
+        except TypeError:
+            words = ", ".join(f"{each.name}=…" if each.name in by_name else each.name for each in passed)
+            return LazyText(N_("has a `{name}` that cannot be called as `{call}`"), name=name, call=f"{name}({words})")
+        except ValueError:
+            continue  # of some callables of other languages
+    return None
 
 
 def find_code(use: str) -> Any:

@@ -22,6 +22,7 @@ from bot.config.reference import settings_page, settings_table
 from bot.main.features import gather_commands
 from tests.support.current_config import current_of
 from tests.support.decision_index import INDEX, decision_index
+from tests.support.extension_api import FILE, find_breaks, public_names, render_api
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -64,6 +65,43 @@ def test_the_settings_page_is_generated_from_the_code() -> None:
 
 def test_the_index_of_the_decisions_is_generated_from_the_pages() -> None:
     assert INDEX.read_text("utf-8") == decision_index(), "run `make docs`"
+
+
+def test_the_extension_api_is_written_down_and_breaks_no_code_of_its_version() -> None:
+    before, after = FILE.read_text("utf-8"), render_api()
+    if before.split("\n", 1)[0] == after.split("\n", 1)[0]:
+        assert find_breaks(before, after) == [], "keep what was, or raise EXTENSION_API: docs/extend.md"
+    assert before == after, "run `make docs`"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "breaks"),
+    [
+        ("a.C\na.C(x): int", "a.C\na.C(x): int\na.C(y): int = …\na.C.m()\na.D\na.D(z): int", []),
+        ("a.C\na.C(x): int = …", "a.C\na.C(x): int", ["a.C(x) is required now"]),
+        ("a.C\na.C(x): int", "a.C\na.C(x): int\na.C(y): int", ["a.C(y) is new and required"]),
+        ("a.f()\na.f(x): int", "a.f()", ["a.f(x) is gone"]),
+        ("a.P: implemented", "a.P: implemented\na.P.m()", ["a.P.m() is new, and code of others lacks it"]),
+        (
+            "a.P: implemented\na.P.m()",
+            "a.P: implemented\na.P.m()\na.P.m(x): int = …",
+            ["a.P.m(x) is new, and code of others lacks it"],
+        ),
+    ],
+)
+def test_a_break_of_the_extension_api_is_named(before: str, after: str, breaks: list[str]) -> None:
+    assert find_breaks(f"api: 1\n{before}", f"api: 1\n{after}") == breaks
+
+
+def test_the_examples_of_own_code_use_only_the_extension_api() -> None:
+    names = public_names()
+    used = re.findall(
+        r"^from ((?:agent|bot|channels|contracts|sandbox)[\w.]*) import (.+)$", text("docs/extend.md"), re.M
+    )
+    assert used
+    assert [
+        (module, name) for module, found in used for name in found.split(", ") if name not in names.get(module, ())
+    ] == []
 
 
 def test_every_setting_has_a_help_text() -> None:

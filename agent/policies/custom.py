@@ -30,6 +30,7 @@ from agent.near_misses import suggest_lazily
 from agent.settings.models import AgentConfigError, call_own, find_own
 from agent.settings.sections import PolicySettings
 from catalogue import N_, LazyText
+from sandbox.named_code import find_misfit
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +122,9 @@ def place_policies(chain: PolicyChain, entries: Sequence[PolicySettings]) -> Pol
         if not wraps:
             wrong = LazyText(N_("{use} has neither wrap_model_call nor wrap_tool_call"), use=entry.use)
             raise AgentConfigError((*at, "use"), wrong, LazyText(N_("docs/extend.md shows one")))
+        for method, protocol in (("wrap_model_call", ModelPolicy), ("wrap_tool_call", ToolPolicy)):
+            if hasattr(policy, method) and (misfit := find_misfit(policy, protocol)):
+                raise AgentConfigError((*at, "use"), misfit, LazyText(N_("docs/extend.md shows one")))
         guarded = GuardedPolicy(policy, closed=entry.fail_closed)
         for policies in wraps:
             place = _find_place(policies, entry, at)

@@ -13,11 +13,14 @@ import inspect
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import get_args
 
 from agent.acp import invoke_agent
 from agent.core.context import ToolServices
-from agent.core.tool import AgentTool, ToolMaker, ToolTraits, always, make_tool
+from agent.core.tool import AgentTool, Effect, ToolMaker, ToolTraits, always, make_tool
+from agent.exposure import Brings, WayOut
 from agent.mcp.names import RESOURCE_TOOLS
+from agent.permissions.rules import Verdict
 from agent.settings.models import AgentConfigError, call_own, find_own
 from agent.settings.sections import AgentSettings, ToolSettings
 from agent.subagents import task
@@ -57,6 +60,7 @@ def make_own_tools(settings: AgentSettings, services: ToolServices, taken: Colle
         tool = _make_tool(entry, at, settings, services)
         if tool is not None:
             _check_name(tool.name, at, {*taken, *(other.name for other in made)})
+            _check_contract(tool, entry.use, at)
             made.append(tool.model_copy(update={"traits": careful_traits(tool.traits)}))
     return made
 
@@ -99,6 +103,19 @@ def _check_name(name: str, at: tuple[str, int], taken: Collection[str]) -> None:
         raise AgentConfigError(
             at, LazyText(N_("another tool is called {name!r}"), name=name), LazyText(N_("give it its own name"))
         )
+
+
+def _check_contract(tool: AgentTool, use: str, at: tuple[str, int]) -> None:
+    """Check what the model and the policies need of every tool (contracts/tool.py has the whole)."""
+    if not tool.description.strip():
+        wrong = LazyText(N_("{use} has no docstring, which the model reads"), use=use)
+        raise AgentConfigError((*at, "use"), wrong, LazyText(N_("say there what it does, and when to use it")))
+    for name, known in (("permission", Verdict), ("way_out", WayOut), ("brings", Brings), ("effect", Effect)):
+        value = getattr(tool.traits, name)
+        if value is not None and not callable(value) and value not in get_args(known):
+            wrong = LazyText(N_("{use} has traits whose `{name}` is {value!r}"), use=use, name=name, value=value)
+            fix = LazyText(N_("choose one of {names}"), names=[*get_args(known)])
+            raise AgentConfigError((*at, "use"), wrong, fix)
 
 
 MAKERS: tuple[ToolMaker, ...] = (  # in the order in which the model gets them

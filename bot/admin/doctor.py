@@ -41,6 +41,7 @@ from bot.config.section_checks import SWITCHES
 from bot.database.data_lock import is_held
 from bot.rights.access import LOCAL_CHANNEL
 from bot.service.agent_builder import try_agent
+from bot.service.channel_supervisor import check_parts, connector_of
 from bot.service.sandbox_setup import folders, sandbox_settings
 from bot.status.local_checks import (
     check_data_dir,
@@ -56,6 +57,7 @@ from channels.base import ChannelError, Refused
 from sandbox.base import SandboxUnavailable
 from sandbox.bubblewrap.provider import supplementary_groups
 from sandbox.engines.select import select_provider
+from sandbox.named_code import describe_error
 
 if TYPE_CHECKING:  # it imports the agent stack
     from agent.models.loader import LoadedModel
@@ -369,6 +371,17 @@ def _check_console(entry: ChannelConfig, subject: str) -> Finding:
     return Finding("ok", subject, _("a terminal") if sys.stdin and sys.stdin.isatty() else _("configured"))
 
 
+async def _check_own_channel(entry: ChannelConfig) -> None:
+    """Make a channel of the operator's own code, as a start does. Raises Refused where it lacks what a channel has."""
+    try:
+        async with connector_of(entry)() as channel:
+            check_parts(entry.name, channel)
+    except (ChannelError, OSError):
+        raise
+    except Exception as error:
+        raise Refused(_("{use} cannot be made: {error}", use=entry.use, error=describe_error(error))) from error
+
+
 async def check_channel(entry: ChannelConfig) -> Finding:
     """Probe the account through the channel's own `probe`."""
     subject = _(CHANNEL, name=entry.name)
@@ -377,9 +390,11 @@ async def check_channel(entry: ChannelConfig) -> Finding:
     try:
         async with asyncio.timeout(CHANNEL_TIMEOUT_SECONDS):
             account = await importlib.import_module(entry.module).probe(entry.settings)
+            if entry.use:
+                await _check_own_channel(entry)
     except Refused as error:
         fix = _("see docs/setup-{channel}.md, step by step", channel=entry.name)
-        return Finding("fault", subject, str(error), fix)
+        return Finding("fault", subject, str(error), _("docs/channels.md says what it needs") if entry.use else fix)
     except (ChannelError, OSError) as error:  # a TimeoutError is an OSError
         late = isinstance(error, TimeoutError)
         what = _("no answer in {n:.0f} s", n=CHANNEL_TIMEOUT_SECONDS) if late else str(error) or type(error).__name__

@@ -17,7 +17,7 @@ from bot.rights.current import Current
 from bot.service.channel_state import open_handle
 from bot.storage.sent_messages import StoredSentMessages
 from catalogue import use_language
-from channels.base import Channel, Reply, SentMessages, TryLater
+from channels.base import Channel, Reply, SentMessages, Settling, TryLater
 
 
 class NullReply:
@@ -30,10 +30,6 @@ class NullReply:
         """Ask the outbox to retry."""
         raise TryLater("the channel is not connected", 0.5)
 
-    async def settle(self, final: Final, question: str, outcome: str) -> None:
-        """Ask the outbox to retry."""
-        raise TryLater("the channel is not connected", 0.5)
-
     async def close(self) -> None:
         """Do nothing."""
 
@@ -41,7 +37,7 @@ class NullReply:
 MAX_HELD_CHARS = 200  # of a hint that is not complete: no command is longer
 
 
-def open_reply(channel: Channel, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> Reply:
+def open_reply(channel: Channel, thread: Thread, posts: SentMessages, *, to: str = "", asker: str = "") -> SpelledReply:
     """Return the channel's reply behind a `SpelledReply`. The bot opens every reply here."""
     return SpelledReply(
         channel.reply(thread, posts, to=to, asker=platform_person(asker)), partial(channel.spell_command, thread)
@@ -90,7 +86,9 @@ class SpelledReply:
         await self._reply.finish(self._spell_final(final))
 
     async def settle(self, final: Final, question: str, outcome: str) -> None:
-        await self._reply.settle(self._spell_final(final), question, spell_commands(outcome, self._spell))
+        """Show what became of a question; a reply that cannot change a message leaves it as it is."""
+        if isinstance(self._reply, Settling):
+            await self._reply.settle(self._spell_final(final), question, spell_commands(outcome, self._spell))
 
     def _spell_final(self, final: Final) -> Final:
         asks = tuple(map(self._spell_ask, final.asks))

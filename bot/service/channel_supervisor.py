@@ -25,9 +25,11 @@ from channels.base import (
     ListenerPosts,
     Receipt,
     Receive,
+    Refused,
     StateKeeper,
     StateStore,
 )
+from sandbox.named_code import find_misfit
 
 log = logging.getLogger(__name__)
 
@@ -116,10 +118,7 @@ class ChannelSupervisor:
     async def _run_channel(self, name: str, connect: Connect, receive: Receive, catch_up: CatchUpSource) -> None:
         """Connect a channel and listen, while this process has the lease where there are several."""
         async with connect() as channel:
-            if channel.name != name:  # its messages would have no access rules
-                raise ChannelError(
-                    f"the channel {name} calls itself {channel.name}: its `name` must be that of its section"
-                )
+            check_parts(name, channel)
             listen = partial(self._listen, channel, _noting(name, receive), catch_up)
             by_listening = isinstance(channel, ListenerPosts) and channel.posts_by_listening
             if name in LOCAL or not self._leases or (by_listening and self._leases.has(_lease_of(name))):
@@ -182,6 +181,14 @@ class ChannelSupervisor:
             raise ChannelError("the channel stopped listening")
         listening.result()
         await self._on_console_end()
+
+
+def check_parts(name: str, channel: Channel) -> None:
+    """Raise Refused where the channel of this section lacks what the service calls."""
+    if misfit := find_misfit(channel, Channel):
+        raise Refused(f"the channel {name} {misfit}: docs/channels.md says what a channel does")
+    if channel.name != name:  # its messages would have no access rules
+        raise Refused(f"the channel {name} calls itself {channel.name}: its `name` must be that of its section")
 
 
 def _lease_of(name: str) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from catalogue import N_
 from sandbox.base import SandboxProvider, SandboxUnavailable
-from sandbox.named_code import NamedCodeError, call_code, find_code
+from sandbox.named_code import NamedCodeError, call_code, find_code, find_misfit
 from sandbox.settings import SandboxSettings
-
-PARTS = ("name", "runs_commands", "check", "acquire", "reap", "destroy", "close")
 
 
 def make_own_provider(settings: SandboxSettings) -> SandboxProvider:
@@ -23,7 +21,8 @@ def make_own_provider(settings: SandboxSettings) -> SandboxProvider:
         raise SandboxUnavailable(
             N_("The sandbox provider {use} cannot be used: {error}."), use=settings.use, error=error.wrong
         ) from error
-    if missing := [each for each in PARTS if not hasattr(made, each)]:
-        text = N_("The sandbox provider {use} lacks {missing}: it implements SandboxProvider of sandbox/base.py.")
-        raise SandboxUnavailable(text, use=settings.use, missing=missing)
+    if wrong := find_misfit(made, SandboxProvider):
+        raise SandboxUnavailable(
+            N_("The sandbox provider {use} cannot be used: {error}."), use=settings.use, error=wrong
+        )
     return made

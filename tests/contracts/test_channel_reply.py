@@ -10,6 +10,7 @@ import unicodedata
 import pytest
 
 from agent.blocks import Ask, Done, Final, Notice, Plan, PlanItem, Step, Text
+from channels.base import Settling
 from tests.support.recording_inbox import Rows
 from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
 
@@ -17,6 +18,13 @@ from tests.support.rigs.registry import Memory, Rig, demanded, settled, until
 def plain(text: str) -> str:
     """Return the text as a person reads it, without the zero-width characters that prevent mentions."""
     return re.sub("[\u200b\u2060\ufeff]", "", unicodedata.normalize("NFC", text))
+
+
+def settling(rig: Rig, posts: Memory) -> Settling:
+    """Return the reply with these messages as a later process opens it."""
+    reply = rig.channel.reply(rig.thread(), posts)
+    assert isinstance(reply, Settling)
+    return reply
 
 
 # ---------------------------------------------------------------- the final reply
@@ -226,14 +234,14 @@ async def test_a_settled_question_says_its_outcome_in_place_of_its_buttons(rig: 
     await until(lambda: "pdf" in rig.offers())
     before = rig.visible()
     for _ in range(2):
-        await rig.channel.reply(rig.thread(), posts).settle(final, "q1", "✓ csv (Jane)")
+        await settling(rig, posts).settle(final, "q1", "✓ csv (Jane)")
         await until(lambda: "pdf" not in rig.offers())
         assert rig.offers() == [option for ask in asks[1:] for option in ask.options]
         seen = rig.visible()
         assert len(seen) == len(before)
         assert "\n".join(seen).count("✓ csv (Jane)") == 1
         assert seen[0].startswith("The report is ready.")
-    await rig.channel.reply(rig.thread(), posts).settle(final, "q1", "")
+    await settling(rig, posts).settle(final, "q1", "")
     assert rig.visible() == before
     assert rig.offers() == [option for ask in asks for option in ask.options]
 
@@ -244,5 +252,5 @@ async def test_a_question_whose_message_is_gone_is_not_posted_again(rig: Rig) ->
     await rig.channel.reply(rig.thread(), posts).finish(final)
     await until(lambda: "pdf" in rig.offers())
     rig.erase()
-    await rig.channel.reply(rig.thread(), posts).settle(final, "q1", "✓ csv (Jane)")
+    await settling(rig, posts).settle(final, "q1", "✓ csv (Jane)")
     assert rig.visible() == []

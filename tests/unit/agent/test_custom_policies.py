@@ -51,6 +51,11 @@ class Nothing:
     pass
 
 
+class Outdated:
+    async def wrap_tool_call(self, request: ToolCallRequest) -> None:
+        """Take less than Fawn passes."""
+
+
 def chain_with(*entries: dict[str, Any], mcp: McpPolicy | None = None) -> PolicyChain:
     policies = tuple(PolicySettings(**{**entry, "use": f"{HERE}:{entry['use']}"}) for entry in entries)
     return worker_policies(replace(AgentSettings(), policies=policies), None, "worker", mcp=mcp)
@@ -110,6 +115,10 @@ def test_no_policy_sees_a_call_of_a_server_before_it_is_judged(before: str) -> N
         ({"use": "WatchTools", "before": "leger"}, "before: no policy has this name → did you mean 'ledger'"),
         ({"use": "WatchTools", "after": "tool_error", "before": "ledger"}, "cannot come after `tool_error`"),
         ({"use": "Nothing"}, "has neither wrap_model_call nor wrap_tool_call"),
+        (
+            {"use": "Outdated"},
+            "use: has a `wrap_tool_call` that cannot be called as `wrap_tool_call\\(request, handler",
+        ),
         ({"use": "Missing"}, "use: .* has no 'Missing'"),
         ({"use": "WatchTools", "options": {"x": 1}}, "x: .* does not have such an option"),
     ],

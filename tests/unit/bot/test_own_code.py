@@ -6,13 +6,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.core.context import ToolServices
+from agent.messages import Author, Message, Origin, Thread
 from agent.settings.models import AgentConfigError
 from agent.settings.sections import AgentSettings, ToolSettings
 from agent.turn.tool_list import all_tool_names, make_tools
+from bot.admin.doctor import check_channel
 from bot.config.loader import ConfigError, load_config
 from bot.config.schema import Config
 from bot.service.agent_builder import try_agent
@@ -35,6 +38,18 @@ async def own_inner(word: Annotated[str, "a word"]) -> str:
 @make_tool(ToolTraits())
 async def bash(word: Annotated[str, "a word"]) -> str:
     """Take the name of a tool of Fawn."""
+    return word
+
+async def own_plain(word: str) -> str:
+    """Say something."""
+    return word
+
+async def own_mute(word: str) -> str:
+    return word
+
+@make_tool(ToolTraits(permission="perhaps"))
+async def own_odd(word: str) -> str:
+    """Do something."""
     return word
 
 def make(settings, services, loud=False):
@@ -112,6 +127,14 @@ def test_an_own_tool_carries_data_out_unless_it_says_otherwise(folder: Path) -> 
     assert (inner.traits.outward, inner.traits.exposes) == ("none", "nothing")
 
 
+def test_a_plain_async_function_is_a_tool_with_the_most_careful_traits(folder: Path) -> None:
+    settings = AgentSettings(tools=tool_settings(folder, "own_plain"))
+    plain = make_tools(settings, ToolServices(runs_commands=True))[-1]
+    assert (plain.name, plain.description) == ("own_plain", "Say something.")
+    assert (plain.traits.permission, plain.traits.effect, plain.traits.read_only) == ("ask", "once", False)
+    assert (plain.traits.outward, plain.traits.exposes) == ("arguments", "everything")
+
+
 @pytest.mark.parametrize(
     ("use", "wrong"),
     [
@@ -120,6 +143,8 @@ def test_an_own_tool_carries_data_out_unless_it_says_otherwise(folder: Path) -> 
         ("own_code_tools:broken", "ValueError: no key"),
         ("own_code_tools:nothing", "is no function and no class"),
         ("own_code_tools:bash", "another tool is called 'bash'"),
+        ("own_code_tools:own_mute", "has no docstring, which the model reads"),
+        ("own_code_tools:own_odd", "has traits whose `permission` is 'perhaps' → choose one of"),
     ],
 )
 async def test_a_tool_that_cannot_be_made_is_a_fault_at_its_line(folder: Path, use: str, wrong: str) -> None:
@@ -187,6 +212,57 @@ def test_a_channel_that_cannot_be_used_is_a_fault(folder: Path, section: str, wr
     (folder / "own_code_channel.py").write_text(CHANNEL)
     (folder / "own_code_empty.py").write_text("")
     assert wrong in faults(folder, f"channels: {{{section}}}")
+
+
+OLD_CHANNEL = (
+    CHANNEL.replace("yield None", "yield Old()")
+    + """
+class Old:
+    name, limits, window = "nest", None, 1.0
+    async def listen(self, receive, catch_up): ...
+    def readiness(self): ...
+    def reply(self, thread, posts, *, to="", asker=""): ...
+    async def send_files(self, thread, files, posts): ...
+    def fetch(self, attachment): ...
+    async def enrich(self, message, earlier, since=0.0): return message
+    def spell_command(self, thread, command): return command
+    async def announce(self, commands): ...
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "wrong"),
+    [
+        ("", "", ""),
+        ("earlier, since=0.0", "earlier", "has a `enrich` that cannot be called as `enrich(message, earlier, since)`"),
+        ("def announce", "def announce_before", "has no `announce`, which Channel has"),
+        ('"nest"', '"nests"', "calls itself nests"),
+        ("yield Old()", "yield Old(7)", "cannot be made: TypeError"),
+    ],
+)
+async def test_check_names_what_a_channel_for_another_state_of_fawn_lacks(
+    folder: Path, before: str, after: str, wrong: str
+) -> None:
+    (folder / "own_code_old.py").write_text(OLD_CHANNEL.replace(before, after) if before else OLD_CHANNEL)
+    [entry] = read(folder, "channels: {nest: {use: own_code_old, access: {allow: ['7']}}}").channels
+    found = await check_channel(entry)
+    assert (found.state, wrong in found.text) == ("fault" if wrong else "ok", True), found
+
+
+def test_a_message_without_an_origin_has_that_of_its_author(folder: Path) -> None:
+    """Channels that are older than the field make such messages."""
+    for author, origin in ((Author("7", "Jane"), Origin.PERSON), (Author("8", "Bot", bot=True), Origin.BOT)):
+        parts: dict[str, Any] = {"thread": Thread("nest", "", "7"), "key": "k", "id": "1", "author": author}
+        assert Message(**parts, text="hello", time=1.0).origin is origin
+
+
+@pytest.mark.parametrize("section", ["tools", "policies", "channels", "sandbox"])
+async def test_code_for_another_version_of_the_extension_api_is_refused(folder: Path, section: str) -> None:
+    module = f"own_code_later_{section}"
+    (folder / f"{module}.py").write_text("FAWN_API = 2\ndef make(*args, **options): ...\n")
+    with pytest.raises((ConfigError, AgentConfigError), match="written for version 2 of the extension API"):
+        await try_agent(read(folder, USES[section].replace("MODULE", module)))
 
 
 # ---------------------------------------------------------------- code that never returns

@@ -11,7 +11,7 @@ import pytest
 
 from agent.blocks import Ask, Final, Step, Text
 from agent.messages import Kind
-from channels.base import CommandInfo, OutgoingFile, Receipt
+from channels.base import CommandInfo, OutgoingFile, Receipt, Settling
 from channels.shared.caches import Sparing
 from channels.shared.reply_writer import ReplyWriter
 from channels.telegram.reply import MAX_MESSAGE_UNITS
@@ -312,6 +312,7 @@ async def test_a_question_in_a_rich_message_has_its_buttons(tmp_path: Path) -> N
         assert (message.kind, message.text) == (Kind.CLICK, "red")
         await until(lambda: not rig.buttons())
         again = rig.channel.reply(rig.thread(), Memory("r1", posts.rows))
+        assert isinstance(again, Settling)
         await again.settle(Final(TABLE, (ask,)), "ask-1", "✓ red (Jane)")
         assert "✓ red (Jane)" in rig.visible()[0]
 

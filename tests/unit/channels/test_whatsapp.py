@@ -20,6 +20,7 @@ from channels.base import (
     NoCatchUp,
     OutgoingFile,
     Refused,
+    Settling,
     TokenRejected,
     TryLater,
     Unattended,
@@ -76,6 +77,7 @@ async def test_an_answer_comes_whole_because_nothing_can_be_changed(rig: WhatsAp
     assert [one.text for one in rig.server.visible()] == ["The *whole* answer.\n\n✅ 1 step · 2 s"]
     again = rig.channel.reply(asked.thread, Memory(rows=posts.rows), to=asked.id)  # a restarted process
     await again.finish(final)
+    assert isinstance(again, Settling)
     await again.settle(final, "none", "✅")
     assert posts_of(rig) == 1
     reply = rig.channel.reply(asked.thread, Memory(rows=posts.rows), to=asked.id)

@@ -123,6 +123,11 @@ class McpConnection:
         return str(self._client.protocol_version) if self._client else ""
 
     @property
+    def last_words(self) -> str:
+        """The last lines of its stderr since the latest start, in one line."""
+        return " | ".join(filter(None, map(printable_line, self._errors)))
+
+    @property
     def is_new(self) -> bool:
         """Whether it has never started, and has not failed so often that only a request for it tries again."""
         return not self.listed and self._failures < len(PAUSES)
@@ -247,9 +252,7 @@ class McpConnection:
                 self.problem = self._note_refusal() or self._fault() or (too_late if late else LazyText(_reason(error)))
                 self._fail()
             problem = self.problem or _reason(error)
-            log.warning(
-                "mcp.failed server=%s problem=%s stderr=%s", self.settings.name, problem, " | ".join(self._errors)
-            )
+            log.warning("mcp.failed server=%s problem=%s stderr=%s", self.settings.name, problem, self.last_words)
         finally:
             self._client = None
 
@@ -381,7 +384,7 @@ async def _lines_of_stderr(note: Callable[[str], None]) -> AsyncIterator[Any]:
         with os.fdopen(writing, "w") as errors:
             yield errors
     finally:
-        await asyncio.wait({task}, timeout=0.2)  # the last words of a process that ended
+        await asyncio.wait({task}, timeout=1.0)  # the last words of a process that ended
         task.cancel()
         transport.close()
 

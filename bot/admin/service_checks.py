@@ -50,9 +50,13 @@ async def check_mcp_server(settings: McpServerSettings, tokens: TokenFolder) -> 
             if not tokens.renews and await asyncio.to_thread(_has_expired, tokens, settings):
                 hint = _("use it once in a chat, then repeat the check")
                 return Finding("note", subject, f"{where}: {localized(problem.why)}", hint)
-            return Finding(
-                "fault", subject, f"{where}: {localized(problem.why)}", _("start it by hand to see why (docs/mcp.md)")
-            )
+            text, fix = f"{where}: {localized(problem.why)}", _("start it by hand to see why (docs/mcp.md)")
+            if said := server.connection.last_words:
+                text, fix = (
+                    f"{text}. " + _("Its last lines: {lines}", lines=said),
+                    _("mend what it names (docs/mcp.md)"),
+                )
+            return Finding("fault", subject, text, fix)
         all_tools, tools, protocol = server.connection.tools, server.tools, server.connection.protocol
     finally:
         await server.close()

@@ -157,6 +157,16 @@ async def test_checks_run_at_once(tmp_path: Path) -> None:
     assert "did not start within" not in str(found), "none waited until its time was over"
 
 
+async def test_the_last_words_of_a_server_that_died_are_shown(tmp_path: Path) -> None:
+    dies = (
+        "import sys; print('Traceback:\\nImportError: FastMCP was renamed to MCPServer', file=sys.stderr); sys.exit(1)"
+    )
+    servers = (McpServerSettings("dies", command=sys.executable, args=("-c", dies)),)
+    found = await findings(Config(tmp_path, mcp=McpConfig(servers), sandbox=FILES_ONLY), "MCP server")
+    [text] = [each.text for each in found.values()]
+    assert "Its last lines: Traceback: | ImportError: FastMCP was renamed to MCPServer" in text
+
+
 PROGRAM = """import json, sys
 hello = json.loads(sys.stdin.readline())
 result = {"protocolVersion": 1, "agentInfo": {"name": "coder"}}

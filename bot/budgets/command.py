@@ -22,6 +22,7 @@ from bot.base.background import Effect
 from bot.base.plain_text import without_formatting
 from bot.base.stored_files import command_folder
 from bot.commands.call import CommandCall
+from bot.config.addresses import person_address
 from bot.database.database import Database
 from bot.journey.outbox import files_payload
 from bot.rights.budgets import describe_left, format_money, limits_of, period_bounds
@@ -179,7 +180,9 @@ def _name(call: CommandCall, column: str, name: str) -> str:
         return f"`{name}`"
     channel, _colon, person = name.partition(":")
     known = people.find_person(call.execute, channel, person)
-    return without_formatting(known.name) if known and known.name else f"`{name}`" if name else _("unknown")
+    if known and known.name:
+        return without_formatting(known.name)
+    return f"`{person_address(channel, person)}`" if name else _("unknown")
 
 
 def _send_chart(call: CommandCall, scope: str, key: str) -> None:

@@ -18,6 +18,7 @@ from agent.permissions.rules import GRANTED
 from bot.admin.replay import PRICE, RATE, REFUSED, ROLE, RefusedWork, Replay, ReplayedCall
 from bot.base.exit_codes import CONFIG, FAULT, OK, fail
 from bot.cli.command import Command, ConfiguredCommand
+from bot.config.addresses import person_address
 from bot.config.schema import Config
 from bot.config.source import load_variant
 from bot.database.database import Execute
@@ -233,7 +234,7 @@ def _names(execute: Execute, people: Iterable[str]) -> dict[str, str]:
     channels = {person.partition(":")[0] for person in people if person}
     known = {channel: names_of_channel(execute, channel) for channel in channels}
     return {
-        f"{channel}:{id}": f"{printable_line(name, 60)} ({channel}:{id})"
+        f"{channel}:{id}": f"{printable_line(name, 60)} ({person_address(channel, id)})"
         for channel, names in known.items()
         for id, name in names.items()
     }

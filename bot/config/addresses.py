@@ -45,6 +45,23 @@ def person_address(channel: str, id: str) -> str:
     return f"{channel}/{id}"
 
 
+def person_names(channel: str, id: str) -> tuple[str, ...]:
+    """Return how budgets and rate limits can name a person: the address, the bare id, and as it was written before."""
+    return person_address(channel, id), id, f"{channel}:{id}"
+
+
+def chat_names(thread: Thread) -> tuple[str, ...]:
+    """Return how budgets and rate limits can name a chat, as `person_names` does; an address may be unquoted."""
+    channel, place, chat = thread.channel, f"{thread.workspace}/{thread.chat}", thread.chat
+    return chat_address(thread), f"{channel}/{place}", f"{channel}:{place}", chat, f"{channel}:{chat}"
+
+
+def workspace_names(thread: Thread) -> tuple[str, ...]:
+    """Return how budgets can name a workspace: `CHANNEL/WORKSPACE`, the bare id, and as it was written before."""
+    quoted = chat_address(thread).rpartition("/")[0]
+    return quoted, *person_names(thread.channel, thread.workspace)
+
+
 def id_on(channel: str, text: str) -> str:
     """Return the id in what was written for this channel: `ID`, or the address with the channel before it."""
     return re.sub(rf"^{re.escape(channel)}[/:](?=.)", "", text)
@@ -82,4 +99,5 @@ def check_chat(
         fix = _("add it below `channels`, or name a chat of one that is there")
         document.fault(at, _("this channel is not configured"), fix)
     elif forms := getattr(modules.get(chat.channel), "IDS", None):
+        check_id(document, at, chat.workspace, [forms], IdForms.is_place)
         check_id(document, at, chat.chat, [forms], IdForms.is_chat)

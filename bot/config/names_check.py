@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +15,7 @@ from agent.messages import HOOK_ID
 from agent.near_misses import suggest
 from agent.settings.mcp import McpServerSettings
 from agent.spending import LEAD
-from bot.config.addresses import check_chat, check_id, parse_person
+from bot.config.addresses import check_chat, check_id, id_on, parse_person
 from bot.config.document import Document, explain_url
 from bot.config.excerpt import Location
 from bot.config.operations import check_drill
@@ -143,7 +143,6 @@ def _check_people(
                 check_id(document, (*at, i, "who", n), who, _forms([entry.name], modules), IdForms.is_subject)
         _check_one_role(document, config, entry)
     names = {entry.name for entry in entries}
-    forms = _forms(names, modules)
     limits: Mapping[str, Sequence[tuple[str, str]]] = {
         "budgets": [(each.scope, each.which) for each in config.budgets],
         "rate_limits": [(each.scope, each.which) for each in config.rate_limits],
@@ -154,14 +153,30 @@ def _check_people(
                 hooks = {hook.requester(name) for name, hook in config.hooks.items() if hook.role}
                 named = HOOK_ID + which.rpartition(HOOK_ID)[2]
                 _check_known(document, (section, i, "which"), [named], hooks, _("no hook with a role has this name"))
-            elif which and scope in ("person", "chat") and entries and len(forms) == len(names):
-                channel, _colon, id = which.rpartition(":")
-                test = IdForms.is_person if scope == "person" else IdForms.is_place
-                check_id(document, (section, i, "which"), id if channel in modules else which, forms, test)
+            elif which and scope in ("person", "chat", "workspace") and entries:
+                _check_limited(document, (section, i, "which"), scope, which, names, modules)
     for name, hook in config.hooks.items():
         channel = re.split("[:/]", hook.to, maxsplit=1)[0]
         if hook.person:
             check_id(document, ("hooks", name, "as"), hook.person, _forms([channel], modules), IdForms.is_person)
+
+
+def _check_limited(
+    document: Document, at: Location, scope: str, which: str, names: Set[str], modules: Mapping[str, ModuleType]
+) -> None:
+    """Compare whom a limit is for, an address or a bare id, with the forms of its channel, or else of all of them."""
+    channel = re.split("[:/]", which, maxsplit=1)[0]
+    if scope == "chat" and channel in modules and "/" in which:
+        check_chat(document, at, which, names, modules)
+        return
+    if channel in modules and channel not in names:
+        fix = _("add it below `channels`, or name one that is there")
+        document.fault(at, _("this channel is not configured"), fix)
+        return
+    bare, channels = (id_on(channel, which), {channel}) if channel in modules else (which, names)
+    forms = _forms(channels, modules)
+    if len(forms) == len(channels):
+        check_id(document, at, bare, forms, IdForms.is_person if scope == "person" else IdForms.is_place)
 
 
 def _check_one_role(document: Document, config: FileConfig, entry: ChannelConfig) -> None:

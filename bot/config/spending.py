@@ -69,7 +69,8 @@ class BudgetConfig:
     )
     which: str = setting(
         "",
-        "only this one, by its platform id or name; it replaces the entry of the same scope and period for all others",
+        "only this one: a person `CHANNEL/ID` or a chat `CHANNEL/WORKSPACE/CHAT`, as `/whoami` shows them, or a name;"
+        " it replaces the entry of the same scope and period for all others",
     )
     period: Literal["day", "month"] = setting("month", "in which it is used, in the time zone of `time_zone`")
     money: Money | None = setting(None, "the most that may be spent, such as `5 USD`")
@@ -84,7 +85,9 @@ class RateLimitConfig:
         metadata={"help": "what it limits: messages of each `person` or in each `chat`, or calls of each `tool`"}
     )
     which: str = setting(
-        "", "only this one, by its platform id or name; it replaces the entry of the same scope for all others"
+        "",
+        "only this one: a person `CHANNEL/ID` or a chat `CHANNEL/WORKSPACE/CHAT`, as `/whoami` shows them, or a tool;"
+        " it replaces the entry of the same scope for all others",
     )
     count: int = setting(60, "so many …", ge=1)
     seconds: float = setting(3600.0, "… in so many seconds", ge=1)

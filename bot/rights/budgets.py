@@ -10,11 +10,13 @@ from zoneinfo import ZoneInfo
 from agent.messages import Thread
 from agent.models.prices import FREE, OWN_PRICE
 from agent.spending import EMBEDDING, LEAD, SANDBOX, VOICE, ModelCall, PlannedCall, Refusal
+from bot.config.addresses import chat_names, person_names, workspace_names
 from bot.config.schema import Config
 from bot.config.spending import BudgetConfig
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
 from bot.database.database import Execute
+from bot.database.web_people import true_person
 from bot.storage import usage
 from bot.storage.budgets import CounterKey, book, read_counter
 from bot.storage.usage import Payer, PricedCall
@@ -203,12 +205,12 @@ def limits_of(
     budgets: Sequence[BudgetConfig], payer: Payer, planned: PlannedCall, now: float, zone: ZoneInfo | None
 ) -> list[Limit]:
     """Return the budgets that apply to a call. One for this person, chat, … replaces that for all others."""
-    thread, channel = payer.thread, payer.thread.channel
+    thread = payer.thread
     keys = {
         "turn": (str(payer.run), ()),
-        "person": (payer.person, payer.names),
-        "chat": (payer.chat, (thread.chat, f"{channel}:{thread.chat}")),
-        "workspace": (payer.workspace, (thread.workspace, f"{channel}:{thread.workspace}")),
+        "person": (payer.person, person_names(*true_person(thread.channel, payer.requester))),
+        "chat": (payer.chat, chat_names(thread)),
+        "workspace": (payer.workspace, workspace_names(thread)),
         "agent": (planned.agent, (planned.agent,)),
         "model": (planned.model, (planned.model,)),
         "everything": ("all", ()),

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 
 from agent.messages import Message, Thread
 from agent.stored_json import Damaged
+from bot.config.addresses import chat_names, person_names
 from bot.config.spending import RateLimitConfig
 from bot.database.database import Database, Execute
 from bot.database.web_people import payer_key, true_person
@@ -259,10 +260,9 @@ def _key(limit: RateLimitConfig, uses: Uses) -> str:
 
 
 def _message_uses(thread: Thread, person: str) -> Uses:
-    chat = str(thread.without_topic)
     return {
-        "person": (payer := payer_key(thread.channel, person), (true_person(thread.channel, person)[1], payer)),
-        "chat": (chat, (thread.chat, f"{thread.channel}:{thread.chat}")),
+        "person": (payer_key(thread.channel, person), person_names(*true_person(thread.channel, person))),
+        "chat": (str(thread.without_topic), chat_names(thread)),
     }
 
 

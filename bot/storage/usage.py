@@ -24,7 +24,7 @@ from bot.database.dialect import QUARTER
 from bot.database.replicas import DEAD_OR_NO_OWNER
 from bot.database.rows import insert_row, read_row, read_rows
 from bot.database.states import RunState
-from bot.database.web_people import payer_key, true_person
+from bot.database.web_people import payer_key
 from bot.storage.runs import RUNS_OF_REQUEST
 
 IS_CALL = f"kind<>'{SANDBOX}'"  # of a row: not the use of a sandbox
@@ -58,11 +58,6 @@ class Payer:
     def person(self) -> str:
         """The requester with the channel, as in the inbox; "" if nobody is known."""
         return payer_key(self.thread.channel, self.requester) if self.requester else ""
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """How the configuration can name the requester."""
-        return true_person(self.thread.channel, self.requester)[1], self.person
 
     @property
     def chat(self) -> str:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from agent.messages import Thread
+from agent.spending import PlannedCall
 from bot.cli.people import NamedPerson
-from bot.config.addresses import chat_address, id_on, parse_chat, parse_person, person_address
+from bot.config.addresses import (
+    chat_address,
+    chat_names,
+    id_on,
+    parse_chat,
+    parse_person,
+    person_address,
+    workspace_names,
+)
 from bot.config.loader import ConfigError, load_config
 from bot.config.schema import Config
+from bot.rights.budgets import limits_of
+from bot.storage.usage import Payer
 
 CHAT = Thread("slack", "T01", "C0OPS")
 SLACK = {"bot_token": "xoxb-123456-abc", "app_token": "xapp-1-A-1-abc"}
@@ -65,9 +77,43 @@ def test_every_section_takes_the_addresses_that_whoami_shows(tmp_path: Path) -> 
     assert (hook.target, hook.person, hook.role) == (CHAT, "U0123ABCD", "")
 
 
+def test_budgets_and_rate_limits_take_the_addresses_that_whoami_shows(tmp_path: Path) -> None:
+    person, chat = person_address("slack", "U0123ABCD"), chat_address(CHAT)
+    config = load(
+        tmp_path,
+        channels={"slack": SLACK},
+        budgets=[
+            {"scope": "person", "which": person, "tokens": 1},
+            {"scope": "chat", "which": chat, "tokens": 2},
+            {"scope": "workspace", "which": "slack/T01", "tokens": 3},
+        ],
+        rate_limits=[{"scope": "person", "which": person, "count": 1}, {"scope": "chat", "which": chat, "count": 1}],
+    )
+    payer, planned = Payer(1, "c", Thread("slack", "T01", "C0OPS", "1.2"), "U0123ABCD"), PlannedCall("", "", "", 0, 0)
+    limits = limits_of(config.budgets, payer, planned, 0.0, None)
+    assert [limit.config.which for limit in limits] == [person, chat, "slack/T01"]
+    elsewhere = replace(payer, thread=Thread("slack", "T02", "C0OPS"), requester="U0999")
+    assert limits_of(config.budgets, elsewhere, planned, 0.0, None) == []
+
+
+@pytest.mark.parametrize("thread", [CHAT, Thread("matrix", "@fawn:example.org", "!ops:example.org")])
+def test_a_chat_and_a_workspace_have_each_name_that_was_ever_shown(thread: Thread) -> None:
+    channel, workspace, chat = thread.channel, thread.workspace, thread.chat
+    shown = {chat_address(thread), f"{channel}/{workspace}/{chat}", f"{channel}:{workspace}/{chat}"}
+    assert shown | {chat, f"{channel}:{chat}"} == {*chat_names(thread)}
+    assert {workspace, f"{channel}:{workspace}", f"{channel}/{workspace}"} <= {*workspace_names(thread)}
+
+
 @pytest.mark.parametrize(
     ("sections", "place"),
     [
+        ({"hooks": {"alerts": {"to": "slack/acme/C0OPS", "as": "member", "secret": "s" * 32}}}, "hooks.alerts.to"),
+        ({"drill": {"schedule": "weekly", "to": "slack/U01/C0OPS"}}, "drill.to"),
+        ({"budgets": [{"scope": "chat", "which": "slack/T01/ops", "tokens": 1}]}, "budgets[0].which"),
+        ({"budgets": [{"scope": "chat", "which": "slack/acme/C0OPS", "tokens": 1}]}, "budgets[0].which"),
+        ({"budgets": [{"scope": "workspace", "which": "slack/acme", "tokens": 1}]}, "budgets[0].which"),
+        ({"rate_limits": [{"scope": "person", "which": "slack/jane"}]}, "rate_limits[0].which"),
+        ({"rate_limits": [{"scope": "person", "which": "telegram/42"}]}, "rate_limits[0].which"),
         ({"hooks": {"alerts": {"to": "slack/T01/#ops", "as": "member", "secret": "s" * 32}}}, "hooks.alerts.to"),
         ({"hooks": {"alerts": {"to": "slack/T01/C0OPS", "as": "slack/jane", "secret": "s" * 32}}}, "hooks.alerts.as"),
         ({"team": {"approvals": [{"calls": ["bash(x)"], "chat": "slack/T01/ops"}]}}, "team.approvals[0].chat"),

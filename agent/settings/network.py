@@ -10,6 +10,7 @@ import ipaddress
 import re
 import ssl
 import urllib.request
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +22,7 @@ LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 _SECURE = {"wss": "https", "ws": "http"}
 _PORTS = {"http": 80, "https": 443}
 CA_FILE = "SSL_CERT_FILE"
+NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", CA_FILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class NetworkConfig:
     proxy: str = setting(
         "",
         "HTTP proxy for all connections whose own section names none, with user:password@ if it needs them; empty:"
-        " that of HTTPS_PROXY or HTTP_PROXY",
+        " that of HTTPS_PROXY or HTTP_PROXY, also of `.env`",
         repr=False,
     )
     no_proxy: tuple[str, ...] = setting(
@@ -52,6 +54,17 @@ class NetworkConfig:
             named["NO_PROXY"] = ",".join(self.no_proxy)
         named |= {name.lower(): value for name, value in named.items()}
         return named | ({CA_FILE: self.ca_file} if self.ca_file else {})
+
+
+def left_to_files(own: Mapping[str, str], files: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the way to the outside that only files such as `.env` set, not the process's own."""
+    found: dict[str, str] = {}
+    for name in NAMES:
+        spelled = (name,) if name == CA_FILE else (name, name.lower())
+        written = [files[each] for each in spelled if files.get(each)]
+        if written and not any(each in own for each in spelled):
+            found |= dict.fromkeys(spelled, written[0])
+    return found
 
 
 def choose_proxy(url: str, own: str = "") -> str | None:
@@ -79,11 +92,12 @@ def trusted_file(own: str = "") -> str:
 
 def make_trust(own: str = "") -> ssl.SSLContext:
     """Return the context of connections that trust `trusted_file`. Raises OSError."""
-    return _trust(trusted_file(own))
+    return trust_of_file(trusted_file(own))
 
 
 @lru_cache(maxsize=32)
-def _trust(file: str) -> ssl.SSLContext:
+def trust_of_file(file: str) -> ssl.SSLContext:
+    """Return the context of a file, "" for the system's; reading it takes some 20 ms, once. Raises OSError."""
     return ssl.create_default_context(cafile=file or None)
 
 

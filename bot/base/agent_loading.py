@@ -7,6 +7,8 @@ import importlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
+from agent.settings.network import make_trust
+
 
 def import_channels(channels: Iterable[str]) -> None:
     """Load the SDKs of these channels in a thread, so that they listen before anything else is loaded."""
@@ -16,8 +18,10 @@ def import_channels(channels: Iterable[str]) -> None:
 
 
 def import_agent() -> None:
-    """Load the agent's packages in a thread, while the channels listen."""
+    """Load the agent's packages in a thread, while the channels listen; and the authorities that its clients trust."""
     importlib.import_module("agent.turn.factory")
+    with suppress(OSError):  # which the first connection reports
+        make_trust()
 
 
 @contextmanager

@@ -87,6 +87,7 @@ class Document:
         self.settings: Collection[str] = ()  # the names of all settings and sections, such as `sandbox.preview`
         self.left_out: Collection[str] = ()  # sections whose values nobody reads
         self.paths: set[Path] = set()  # files that were read and may hold secrets
+        self.network: Mapping[str, str] = {}  # variables of proxies and authorities that only files set
         self.unread: list[tuple[str, int]] = []  # file and line of what is no variable in a `.env`
         self.fetched: dict[str, str] = {}  # what files and programs gave, by what names them
         self.locked = False  # the key of what is stored is not known here

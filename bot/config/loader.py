@@ -26,6 +26,7 @@ from agent.models.presets import PRESETS, complete_entry, effort_names
 from agent.near_misses import suggest
 from agent.setting import Secret
 from agent.settings.mcp import McpServerSettings
+from agent.settings.network import left_to_files
 from bot.config.addresses import check_id, id_on
 from bot.config.agent_checks import check_output_schemas, check_own_sandbox, open_folder, take_own_channels
 from bot.config.decoder import EXPECTED, describe, indent_below, setting_names, validate
@@ -156,8 +157,11 @@ def silence_libraries(config: Config) -> None:
 
 
 def apply_network(config: Config) -> None:
-    """Put the section `network:` into this process's environment, for all clients and for programs that it starts."""
-    for name, value in config.network.variables().items():
+    """Put the section `network:` into this process's environment, for all clients and for programs that it starts.
+
+    What it leaves open comes from the environment, and else from `.env`.
+    """
+    for name, value in {**config.network_files, **config.network.variables()}.items():
         if value:
             os.environ[name] = value
         else:
@@ -220,6 +224,7 @@ def _read_environment(document: Document, environ: Mapping[str, str] | None, *fo
     given = dict(os.environ if environ is None else environ)
     for name in given:
         document.origins.pop(name, None)
+    document.network = left_to_files(given, known)
     known |= given
     return known | _read_files_of_secrets(document, known, folders[0])
 
@@ -317,6 +322,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
         paths=frozenset(document.paths),
         digest=document.digest,
         variables=frozenset(document.variables.values()),
+        network_files=document.network,
         hints=(
             *(_(NO_VARIABLE, file=name, line=line) for name, line in document.unread),
             *environment_hints(document.environ, {entry.name for entry in entries}),

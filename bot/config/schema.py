@@ -360,9 +360,9 @@ class Config(FileConfig):
     """The whole configuration.
 
     `source` names the files, `file` is the first of them, None for the defaults; `paths` are those that were read and
-    may hold secrets, `digest` is its SHA-256, `variables`
-    are the texts that came from the environment, `hints` what looks wrong there, and `switches` those that libraries
-    obey. `encryption_locked`: a key is named that this process does not have, because it needs no secrets.
+    may hold secrets, `digest` is its SHA-256, `variables` are the texts that came from the environment, `network_files`
+    what only `.env` says of proxies, `hints` what looks wrong there, and `switches` those that libraries obey.
+    `encryption_locked`: a key is named that this process does not have, because it needs no secrets.
     `places` are the settings of models and policies in the file, for faults that only their classes can find.
     """
 
@@ -372,6 +372,7 @@ class Config(FileConfig):
     paths: frozenset[Path] = frozenset()
     digest: str = ""
     variables: frozenset[str] = frozenset()
+    network_files: Mapping[str, str] = field(default_factory=dict, repr=False)
     hints: tuple[str, ...] = ()
     switches: tuple[str, ...] = ()
     encryption_locked: bool = False

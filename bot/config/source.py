@@ -57,6 +57,7 @@ ABOUT_THE_FILE = (
     "paths",
     "digest",
     "variables",
+    "network_files",
     "hints",
     "switches",
     "encryption_locked",

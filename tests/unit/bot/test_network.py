@@ -25,7 +25,7 @@ from agent.models.http_transport import open_http_client
 from agent.setting import Secret
 from agent.settings.mcp import McpServerSettings
 from agent.settings.models import ModelSettings
-from agent.settings.network import NetworkConfig
+from agent.settings.network import NetworkConfig, make_trust, trust_of_file
 from agent.settings.sections import EmbeddingsConfig, SearchSettings, VoiceConfig
 from agent.spending import Meter
 from agent.turn.transcription import NotTranscribed, transcribe
@@ -33,6 +33,7 @@ from agent.web.addresses import AddressGuard, WebError
 from agent.web.fetcher import WebFetcher
 from agent.web.search import HttpSearch
 from bot.admin.network_checks import check_network
+from bot.base.agent_loading import import_agent
 from bot.base.model_discovery import offered_models
 from bot.config.loader import ConfigError, apply_network, channel_modules, load_config
 from bot.config.operations import TracesConfig
@@ -237,6 +238,31 @@ def test_the_section_becomes_the_environment_and_keeps_what_it_does_not_name(
     assert os.environ["https_proxy"] == f"http://127.0.0.1:{corporate.port}"
     assert os.environ["NO_PROXY"] == "kept.example"
     assert os.environ["SSL_CERT_FILE"] == str(corporate.ca_file)
+
+
+@pytest.mark.parametrize("accounts", [True, False])
+def test_what_only_the_env_file_says_counts(
+    monkeypatch: pytest.MonkeyPatch, corporate: Corporate, tmp_path: Path, accounts: bool
+) -> None:
+    lines = ["HTTPS_PROXY=http://proxy:1", "no_proxy=of.file", "SSL_CERT_FILE=/file.pem", "ALL_PROXY=http://all:1"]
+    (tmp_path / ".env").write_text("\n".join(lines))
+    (tmp_path / "config.yaml").write_text("config_version: 1\nnetwork: {no_proxy: [of.section]}\n")
+    monkeypatch.setenv("all_proxy", "http://own:1")
+    apply_network(load_config(tmp_path / "config.yaml", accounts=accounts))
+    names = ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "all_proxy", "ALL_PROXY")
+    proxy = "http://proxy:1"
+    expected = [proxy, proxy, "of.section", "of.section", "/file.pem", "http://own:1", None]
+    assert [os.environ.get(name) for name in names] == expected
+
+
+def test_the_authorities_are_read_in_the_thread_that_loads_the_agent(
+    monkeypatch: pytest.MonkeyPatch, corporate: Corporate
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(corporate.ca_file))
+    import_agent()
+    found = trust_of_file.cache_info().misses
+    make_trust()
+    assert trust_of_file.cache_info().misses == found
 
 
 def test_the_list_of_addresses_and_the_check_know_which_names_the_proxy_looks_up(

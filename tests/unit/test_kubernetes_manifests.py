@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -363,11 +364,11 @@ def test_another_number_of_services_starts_none_of_them_anew() -> None:
     assert template(one) != template(one | {"image": "registry.example.com/fawn:0.1.1"})
 
 
-def rendered(values: Json, namespace: str = "agents") -> list[Json]:
+def rendered(values: Json, namespace: str = "agents", chart: Path = CHART) -> list[Json]:
     """Return the documents of the chart."""
     helm = need_module(*HELM)
-    with helm.Chart.load(str(CHART)) as chart:
-        texts = chart.render(values, name="fawn", namespace=namespace)
+    with helm.Chart.load(str(chart)) as loaded:
+        texts = loaded.render(values, name="fawn", namespace=namespace)
     return [each for text in texts.values() for each in yaml.safe_load_all(text) if each]
 
 
@@ -464,6 +465,26 @@ def test_an_upgrade_from_the_first_chart_changes_nothing_that_cannot_change() ->
     assert found == FIRST_OBJECTS
     names = {(each["kind"], each["metadata"]["name"]) for each in documents}
     assert {("StatefulSet", "fawn"), ("PersistentVolumeClaim", "fawn-data"), ("ServiceAccount", "fawn")} <= names
+
+
+NEWER = ("rollout", "replicas", "monitoring", "ingress")  # values that earlier charts did not have
+
+
+@helm_only
+@pytest.mark.parametrize("values", [{}, MONITORED, INGRESS], ids=["as before", "monitored", "ingress"])
+def test_an_upgrade_that_reuses_the_values_of_an_earlier_chart_renders_as_one_with_all(
+    tmp_path: Path, values: Json
+) -> None:
+    """With `helm upgrade --reuse-values`, the defaults of the new chart do not count."""
+    earlier = tmp_path / "chart"
+    shutil.copytree(CHART, earlier)
+    kept = yaml.safe_load((CHART / "values.yaml").read_text())
+    (earlier / "values.yaml").write_text(yaml.safe_dump({name: kept[name] for name in kept if name not in NEWER}))
+    reused, whole = rendered(values, chart=earlier), rendered(values)
+    for document in (*reused, *whole):
+        if document["kind"] == "StatefulSet":  # of all values, so that a changed one starts the service anew
+            del document["spec"]["template"]["metadata"]["annotations"]["fawn/config"]
+    assert reused == whole
 
 
 @helm_only

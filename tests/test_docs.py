@@ -248,6 +248,7 @@ SHAPED = {
     "DISCORD_BOT_TOKEN": "MTIzNDU2.Gabcde.made-up-value",
     "FEISHU_APP_ID": "cli_1",
     "WECHAT_PERSON": "jane@im.wechat",
+    "WHATSAPP_RELAY_KEY": "made-up-value-of-32-characters-or-more",
 }
 
 

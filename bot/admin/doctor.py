@@ -153,8 +153,7 @@ async def _check_base(config: Config) -> list[Finding]:
     if not config.channels:
         fix = _("set the token of a platform (see docs/configuration.md) or `channels:`")
         found.append(Finding("note", _("channels"), _("not configured: only the console is available"), fix))
-    fix = _("set the variable, or remove the other one")
-    found += [Finding("note", _("environment"), hint, fix) for hint in config.hints]
+    found += [Finding("note", _("environment"), hint) for hint in config.hints]
     return found + [_describe_switch(name, allowed=name in config.library_switches) for name in config.switches]
 
 

@@ -53,6 +53,8 @@ _EXPECTED = {  # by pydantic's type of error: what to write, and how
 }
 _UNITS: dict[str, dict[str, float]] = {  # by the end of a setting's name: how much of its unit each suffix is
     "mb": {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2},
+    "request": {"m": 0.001},
+    "cpus": {"m": 0.001},
     "seconds": {"s": 1, "m": 60, "h": 3600, "d": 86400},
     "minutes": {"s": 1 / 60, "m": 1, "h": 60, "d": 1440},
     "hours": {"m": 1 / 60, "h": 1, "d": 24},
@@ -134,7 +136,7 @@ def _reread(document: Document, data: Any, at: Location, error: Mapping[str, Any
 def _in_unit(name: str, text: str) -> float | None:
     """Return `2h` or `1G` in the unit that ends the setting's name; None if it is not written so."""
     units = _UNITS.get(name.rpartition("_")[2], {})
-    written = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z])(?:i?[Bb])?", text)
+    written = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z])(?:i?[Bb]|i)?", text)
     if not written or not (factor := units.get(written[2]) or units.get(written[2].upper())):
         return None
     number = float(written[1]) * factor

@@ -8,6 +8,7 @@ A value `$NAME` or `${NAME}` comes from the environment, `$file:PATH` from a fil
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -295,6 +296,8 @@ class Document:
         is_address = at[:1] != ("database",) and (name in URL_NAMES or name.endswith("_url"))  # that is not HTTP
         if text and is_address and (found := explain_url(text, name)):
             self.fault(at, *found)
+        elif text and (name == "relay_url" or at == ("relay", "url")) and is_open(text):
+            self.fault(at, _("sends its key unencrypted"), _("write it with https://"))
         if text and name and _HOME.match(text) and os.path.expanduser(text) == text:
             self.fault(at, _("names the home of a user that there is not"), _("write the whole path, from /"))
         elif text and name.endswith("_file") and not (self.folder / os.path.expanduser(text)).is_file():
@@ -325,6 +328,17 @@ def _written_out(node: yaml.Node, known: dict[int, int]) -> int:
 
 def _key_text(node: yaml.Node) -> str:
     return str(node.value) if isinstance(node, yaml.ScalarNode) else "?"
+
+
+def is_open(url: str) -> bool:
+    """Return whether everybody on the way can read what is sent there: without TLS, to no private network."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    try:
+        return parts.scheme == "http" and not ipaddress.ip_address(host).is_private
+    except ValueError:  # a name: one without a dot is of this machine, or of a cluster
+        inside = host.endswith((".internal", ".local", ".localhost", ".svc"))
+        return parts.scheme == "http" and "." in host and not inside
 
 
 def explain_url(text: str, setting: str = "url") -> tuple[str, str] | None:

@@ -24,7 +24,7 @@ MAX_COLUMNS = 100
 VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 SECRET_NAME = re.compile(r"(?i)token(?!s)|key|secret|passw|proxy|auth|credential")
 _RANDOM = re.compile(r"(?<![\w-])(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{16,}")  # keys look like this, names do not
-_MODEL_NAMES = ("name", "use", "model", "base_url", "display_name", "ca_file")
+_MODEL_NAMES = ("name", "use", "preset", "model", "effort", "base_url", "display_name", "ca_file")
 _LINE_BREAKS = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # those of YAML
 _GAP = re.compile(r"(?P<key>(?<=[\s{,])[\w-]{1,40}(?=:))|(?P<word>[^\s\[\]{},:'\"]+)|(?P<other>.)", re.DOTALL)
 

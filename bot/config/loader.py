@@ -327,6 +327,7 @@ def read_config(document: Document, sections: dict[str, Any] | None) -> Config |
             *(_(NO_VARIABLE, file=name, line=line) for name, line in document.unread),
             *environment_hints(document.environ, {entry.name for entry in entries}),
             *(() if config.models else model_hints(document.environ)),
+            *other_hints(document.environ, config),
         ),
         switches=active_switches(document.environ),
         encryption_locked=document.locked,
@@ -454,6 +455,18 @@ def known_settings() -> tuple[str, ...]:
     return tuple(found)
 
 
+INCOMPLETE = N_("{given} is set, but {name} is not: set it, or remove {given}")
+
+
+def other_hints(environ: Mapping[str, str], config: FileConfig) -> Iterator[str]:
+    """Yield which variables that other programs obey have no effect here."""
+    name = "OTEL_EXPORTER_OTLP_ENDPOINT"
+    if environ.get(name) and not config.traces.endpoint:
+        yield _(
+            "{name} is set, and I ignore it: for traces, write `traces: {section}`", name=name, section="{endpoint: …}"
+        )
+
+
 def environment_names(module: ModuleType) -> dict[str, str]:
     """Return setting → variable of the channel: when all of them are set, they configure it."""
     return {f.name: f.metadata["environment"] for f in fields(module.Settings) if "environment" in f.metadata}
@@ -471,7 +484,7 @@ def environment_hints(environ: Mapping[str, str], configured: Collection[str]) -
     for group in groups:
         given = [name for name in group if environ.get(name)]
         missing = [name for name in group if given and name not in given]
-        hints += [_("{given} is set, but {name} is not", given=given[0], name=name) for name in missing]
+        hints += [_(INCOMPLETE, given=given[0], name=name) for name in missing]
     return hints
 
 
@@ -486,7 +499,7 @@ def model_hints(environ: Mapping[str, str]) -> Iterator[str]:
         if environ.get(variable):
             yield _("{name} is set: did you mean {other}?", name=variable, other="OPENAI_API_KEY")
     if environ.get("OPENAI_MODEL"):
-        yield _("{given} is set, but {name} is not", given="OPENAI_MODEL", name="OPENAI_API_KEY")
+        yield _(INCOMPLETE, given="OPENAI_MODEL", name="OPENAI_API_KEY")
 
 
 def _read_channels(document: Document, section: Any) -> tuple[ChannelConfig, ...]:
@@ -527,6 +540,9 @@ def _read_channel(document: Document, name: str, module: ModuleType, section: An
     if access is None:  # a person at this terminal could read everything anyway
         access = {"open": True} if getattr(module, "LOCAL", False) else {}
     settings = validate(document, module.Settings, section, at, ("access",))
+    for own in fields(module.Settings) if settings else ():
+        if least := own.metadata.get("least"):  # a secret that Fawn's owner makes up
+            document.refuse_weak((*at, own.name), getattr(settings, own.name).reveal(), least)
     access = _with_bare_ids(name, access)
     _check_ids(document, module, access, at)
     rights = validate(document, AccessConfig, access, (*at, "access"))

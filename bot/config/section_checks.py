@@ -11,8 +11,10 @@ where words go, not what another program needed.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -210,6 +212,15 @@ def check_cluster(document: Document, sandbox: object) -> None:
     section = sandbox if isinstance(sandbox, dict) else {}
     options = section.get("kubernetes")
     claim = options.get("claim") if isinstance(options, dict) else None
+    if options and section.get("provider", "auto") != "kubernetes" and ("sandbox", "kubernetes") not in document.faulty:
+        wrong = _("has no effect: `provider` is {provider}", provider=section.get("provider", "auto"))
+        document.fault(("sandbox", "kubernetes"), wrong, _("add `provider: kubernetes`, or remove it"), on_key=True)
+        return
+    kubeconfig = options.get("kubeconfig") if isinstance(options, dict) else None
+    file = os.path.join(document.folder, os.path.expanduser(kubeconfig)) if isinstance(kubeconfig, str) else ""
+    if kubeconfig and not os.path.isfile(file):
+        fix = _("check the path; it starts at the folder of the config file")
+        document.fault(("sandbox", "kubernetes", "kubeconfig"), _("the file does not exist"), fix)
     if section.get("provider") == "kubernetes" and not claim and ("sandbox", "kubernetes") not in document.faulty:
         fix = _("add `claim: NAME`, the persistent volume claim that holds `data_dir`")
         document.fault(("sandbox", "kubernetes", "claim"), _("is missing"), fix)
@@ -256,13 +267,20 @@ def check_rates(document: Document, entries: Any) -> None:
 
 def check_storage(document: Document, sections: Mapping[str, Any]) -> None:
     """Check where everything is stored, what is encrypted there, and where its backups go."""
-    check_backup(document, sections.get("backup"))
+    check_backup(document, sections.get("backup"), sections.get("data_dir", "data"))
     check_database(document, sections.get("database"))
     check_encryption(document, sections.get("encryption"))
 
 
-def check_backup(document: Document, backup: object) -> None:
-    """What says how backups are written also says where."""
+def check_backup(document: Document, backup: object, data_dir: object) -> None:
+    """What says how backups are written also says where: elsewhere than what is backed up."""
+    to = backup.get("to") if isinstance(backup, dict) else None
+    if isinstance(to, str) and to and isinstance(data_dir, str):
+        paths = (os.path.join(document.folder, os.path.expanduser(each)) for each in (to, data_dir))
+        there, data = (Path(os.path.abspath(each)) for each in paths)
+        if there == data or data in there.parents:
+            wrong = _("is inside data_dir: what takes that takes the backups, too")
+            document.fault(("backup", "to"), wrong, _("name a folder outside of it, best on another disk"))
     if isinstance(backup, dict) and backup and not backup.get("to") and ("backup", "to") not in document.faulty:
         wrong = _("writes no backups: it names no folder")
         document.fault(("backup",), wrong, _("add `to: FOLDER`, or remove the section"), on_key=True)

@@ -26,13 +26,15 @@ class WhatsAppSettings:
     phone_number_id: str = required(
         N_("the Phone number ID, page API Setup"),
         environment="WHATSAPP_PHONE_NUMBER_ID",
+        shape=r"[0-9]{6,20}",  # developers.facebook.com/docs/whatsapp/cloud-api/phone-numbers; no telephone number
+        looks="106540352242922",
     )
     token: Secret = required(N_("the token of a system user, page System users"), environment="WHATSAPP_TOKEN")
     app_secret: Secret = required(N_("the App secret, page App settings, Basic"), environment="WHATSAPP_APP_SECRET")
     relay_url: str = required(
         N_("the address of the relay, such as https://relay.example.com"), environment="WHATSAPP_RELAY_URL"
     )
-    relay_key: Secret = required(N_("the key of the relay"), environment="WHATSAPP_RELAY_KEY")
+    relay_key: Secret = required(N_("the key of the relay"), environment="WHATSAPP_RELAY_KEY", least=32)
     source: str = setting(NAME, "the name of this number in the relay's `sources`")
     template: str = setting(
         "",

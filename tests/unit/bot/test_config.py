@@ -40,7 +40,8 @@ TOKEN = "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"
 SHAPES = {"TELEGRAM_BOT_TOKEN": "1234567:", "SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"}
 SHAPES |= {"DISCORD_BOT_TOKEN": "MTIzNDU2.Gabcde.", "FEISHU_APP_ID": "cli_"}  # how these begin
 SHAPES |= {"WHATSAPP_RELAY_URL": "https://"}
-ENDS = {"WECHAT_PERSON": "@im.wechat"}
+ENDS = {"WECHAT_PERSON": "@im.wechat", "WHATSAPP_RELAY_KEY": "-which-is-long-enough"}
+WHOLE = {"WHATSAPP_PHONE_NUMBER_ID": "106540352242922"}
 KEYS = {"OPENAI_API_KEY": "sk-very-secret-key-1", "TELEGRAM_BOT_TOKEN": TOKEN}
 
 
@@ -245,13 +246,15 @@ def test_a_token_in_the_environment_configures_telegram_without_access() -> None
 def test_each_channel_is_configured_by_the_variables_that_its_settings_declare(
     name: str, variables: dict[str, str]
 ) -> None:
-    values = {each: f"{SHAPES.get(each, '')}value-of-{each}{ENDS.get(each, '')}" for each in variables.values()}
+    values = {each: f"{SHAPES.get(each, '')}value-of-{each}{ENDS.get(each, '')}" for each in variables.values()} | {
+        each: value for each, value in WHOLE.items() if each in variables.values()
+    }
     (channel,) = load_config(None, values).channels
     assert (channel.name, channel.access) == (name, AccessConfig())
     assert load_config(None, dict([*values.items()][1:])).channels == ()
     assert read(f"channels: {{{name}: false}}", values).channels == ()
     shown = re.compile("ID$|URL$|HOMESERVER$|PERSON")  # who it is, and where: no secrets
-    assert not any(value in repr(channel.settings) for value in values.values() if not shown.search(value))
+    assert not any(value in repr(channel.settings) for each, value in values.items() if not shown.search(each))
 
 
 def test_the_console_is_open_unless_configured_otherwise() -> None:

@@ -52,7 +52,7 @@ def test_every_channel_with_an_address_is_in_the_list_with_what_its_platform_nam
             "token": "abcdefghijk",
             "app_secret": "abcdefghijk",
             "relay_url": "https://relay.corp:8443",
-            "relay_key": "abcdefghijk",
+            "relay_key": "k" * 40,
         },
         "wechat": {"person": "o9cq80-abc@im.wechat"},
     }

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import aiohttp
 import orjson
 
-from agent.settings.network import choose_proxy, make_trust
+from agent.settings.network import choose_proxy, describe_failure, make_trust
 from agent.settings.sections import EmbeddingsConfig
 from agent.spending import (
     EMBEDDING,
@@ -72,7 +72,11 @@ async def embed_texts(config: EmbeddingsConfig, texts: Sequence[str], seconds: f
     except TimeoutError as error:
         raise EmbeddingsFailed(N_("it did not answer in {n:g} s"), n=seconds) from error
     except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError, OverflowError) as error:
-        raise EmbeddingsFailed(f"{type(error).__name__}: {error}") from error
+        raise EmbeddingsFailed(_explain(error)) from error
+
+
+def _explain(error: Exception) -> str:
+    return describe_failure(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
 async def _embed_and_count(config: EmbeddingsConfig, texts: Sequence[str], meter: Meter) -> list[Vector]:

@@ -7,6 +7,7 @@ client asks `choose_proxy` for each address and `make_trust` for its certificate
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import ssl
 import urllib.request
@@ -83,6 +84,20 @@ def choose_proxy(url: str, own: str = "") -> str | None:
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     return proxy if proxy.lower().startswith(("http://", "https://")) else None  # aiohttp knows no others
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return why a connection failed, in the system's words and without addresses, which may contain secrets."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if message := getattr(cause, "verify_message", ""):  # of ssl.SSLCertVerificationError
+            return f"certificate: {message}"
+        inner = getattr(cause, "certificate_error", None) or getattr(cause, "os_error", None)  # as aiohttp keeps them
+        inner = inner or cause.__cause__ or cause.__context__
+        if inner is None and isinstance(cause, OSError) and cause.errno:
+            return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)  # below 0: of a name
+        cause = inner
+    return type(error).__name__
 
 
 def trusted_file(own: str = "") -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from agent.settings.network import choose_proxy, make_trust
+from agent.settings.network import choose_proxy, describe_failure, make_trust
 from agent.settings.sections import VoiceConfig
 from agent.spending import (
     LEAD,
@@ -127,7 +127,7 @@ async def transcribe(config: VoiceConfig, name: str, data: bytes, meter: Meter) 
                 "I couldn't transcribe {name}: the service doesn't answer as it should. Send it as text.",
                 name=name,
             ),
-            f"{type(error).__name__}: {error}",
+            describe_failure(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}",
         ) from error
 
 

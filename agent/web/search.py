@@ -14,7 +14,7 @@ import aiohttp
 import orjson
 
 from agent.late_imports import describe_install
-from agent.settings.network import choose_proxy, make_trust, trusted_file
+from agent.settings.network import choose_proxy, describe_failure, make_trust, trusted_file
 from agent.settings.sections import SearchSettings
 from agent.web.addresses import WebError
 from catalogue import N_, _
@@ -137,7 +137,7 @@ class HttpSearch:
         except TimeoutError:
             raise WebError(N_("no answer within {n:.0f} s"), n=TIMEOUT_SECONDS) from None
         except (aiohttp.ClientError, OSError) as error:
-            raise WebError(N_("the connection failed ({error})"), error=type(error).__name__) from error
+            raise WebError(N_("the connection failed ({error})"), error=describe_failure(error)) from error
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise WebError(N_("its answer has an unknown form")) from error
 

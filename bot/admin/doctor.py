@@ -21,6 +21,7 @@ from agent.foreign_text import printable_text
 from agent.late_imports import import_in_thread
 from agent.near_misses import suggest
 from agent.settings.models import AgentConfigError, ModelSettings
+from agent.settings.network import describe_failure
 from bot.admin.network_checks import check_database, check_network
 from bot.admin.service_checks import (
     MCP_SERVER,
@@ -341,9 +342,14 @@ def _explain_model_error(error: Exception, settings: ModelSettings) -> tuple[str
             "check `base_url`, `proxy` and the network"
         )
     return (
-        _("{where} cannot be reached: {error}", where=where, error=cause or type(cause).__name__),
+        _("{where} cannot be reached: {error}", where=where, error=_describe(error, cause)),
         _("check `base_url`, `proxy`, `ca_file`, and that the server is running"),
     )
+
+
+def _describe(error: BaseException, cause: BaseException) -> str:
+    is_plain = isinstance(cause, OSError) and cause.errno
+    return describe_failure(error) if is_plain else str(cause) or type(cause).__name__
 
 
 def _has_no_path(url: str) -> bool:

@@ -51,6 +51,8 @@ async def check_mcp_server(settings: McpServerSettings, tokens: TokenFolder) -> 
                 hint = _("use it once in a chat, then repeat the check")
                 return Finding("note", subject, f"{where}: {localized(problem.why)}", hint)
             text, fix = f"{where}: {localized(problem.why)}", _("start it by hand to see why (docs/mcp.md)")
+            if settings.url:
+                fix = _("check `url`, `network.proxy` and the server (docs/mcp.md)")
             if said := server.connection.last_words:
                 text, fix = (
                     f"{text}. " + _("Its last lines: {lines}", lines=said),

@@ -23,7 +23,7 @@ from yarl import URL
 from agent.blocks import command_hint
 from agent.messages import Author, Thread
 from agent.setting import Secret
-from agent.settings.network import choose_proxy, make_trust
+from agent.settings.network import choose_proxy, describe_failure, make_trust
 from agent.web.addresses import AddressGuard, WebError
 from bot.base.findings import Check, Finding
 from bot.base.signatures import sign_webhook
@@ -128,7 +128,7 @@ async def request_target(
     except aiohttp.InvalidURL:
         raise PushRefused("the address is not valid") from None
     except (aiohttp.ClientError, TimeoutError, OSError) as error:  # their texts may contain the address
-        raise PushFailed(f"not reached ({type(error).__name__})") from None
+        raise PushFailed(f"not reached ({describe_failure(error)})") from None
 
 
 async def probe_target(kind: str, url: str, guard: AddressGuard | None) -> int:

@@ -20,7 +20,7 @@ import yarl
 from discord.gateway import DiscordWebSocket
 from discord.http import Route
 
-from agent.settings.network import choose_proxy
+from agent.settings.network import choose_proxy, describe_failure
 from channels.base import Health, Readiness
 from channels.discord import DiscordSettings
 from channels.discord.api import INTENT_REFUSED, TOKEN_REJECTED
@@ -207,7 +207,7 @@ def _describe_end(error: BaseException | None, *, was_ready: bool) -> tuple[str,
             return f"Discord answered {error.status}.", REFUSED_RETRY_SECONDS
         case OSError() | aiohttp.ClientError() | AttributeError() | TimeoutError():
             # The SDK raises AttributeError when its very first connection fails.
-            detail = f"Discord cannot be reached ({type(error).__name__}); retrying."
+            detail = f"Discord cannot be reached ({describe_failure(error)}); retrying."
         case _:
             log.error("discord.ended", exc_info=error)
             detail = f"The connection to Discord failed ({type(error).__name__}); retrying."

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, ClassVar, Literal
 import aiohttp
 from aiohttp.connector import Connection
 
-from agent.settings.network import choose_proxy, make_trust
+from agent.settings.network import choose_proxy, describe_failure, make_trust
 from agent.spans import SpanKind, is_read, open_span
 from channels.base import MayPass, OutcomeUnknown, Refused, TokenRejected, TryLater, Unattended
 from channels.shared.files import CHUNK
@@ -202,16 +202,16 @@ def report_calls(platform: str) -> aiohttp.TraceConfig:
 def mapped_network_errors(platform: str, *, repeatable: bool = False) -> Iterator[None]:
     """Raise TryLater if the platform cannot have received the call, else OutcomeUnknown.
 
-    A `repeatable` call, such as a download, always gives TryLater. The error names only the type of its cause, whose
-    text may contain a URL with a token.
+    A `repeatable` call, such as a download, always gives TryLater. The error has only the system's reason: the
+    text of its cause may contain a URL with a token.
     """
     try:
         yield
     except _NOT_SENT as error:
-        raise TryLater(f"{platform} cannot be reached ({type(error).__name__})") from None
+        raise TryLater(f"{platform} cannot be reached ({describe_failure(error)})") from None
     except (aiohttp.ClientError, OSError) as error:
         kind = TryLater if repeatable else OutcomeUnknown
-        raise kind(f"{platform} did not answer ({type(error).__name__})") from None
+        raise kind(f"{platform} did not answer ({describe_failure(error)})") from None
     except OutcomeUnknown as error:
         raise (TryLater(str(error)) if repeatable else error) from None
 

@@ -41,11 +41,12 @@ from bot.config.schema import Config
 from bot.notifications.push import PushFailed, request_target
 from bot.status.egress import list_destinations
 from bot.telemetry.traces import open_session
-from channels.base import ChannelError
-from channels.shared.http_client import HttpClient
+from channels.base import ChannelError, TryLater
+from channels.shared.http_client import HttpClient, mapped_network_errors
 from channels.shared.lifecycle import opened
 from channels.shared.relay_client import RelayClient
 from tests.support.certificates import make_certificate
+from tests.support.ports import free_port
 from tests.support.proxies import Streams, relay
 from tests.unit.agent.test_transcription import wav
 
@@ -263,6 +264,17 @@ def test_the_authorities_are_read_in_the_thread_that_loads_the_agent(
     found = trust_of_file.cache_info().misses
     make_trust()
     assert trust_of_file.cache_info().misses == found
+
+
+@pytest.mark.parametrize("reason", ["Connection refused", "certificate: .*certificate"])
+async def test_a_failed_connection_says_why_and_no_address(corporate: Corporate, reason: str) -> None:
+    is_refused = reason == "Connection refused"
+    url = f"http://127.0.0.1:{free_port()}" if is_refused else f"https://{HOST}"
+    proxy = None if is_refused else f"http://127.0.0.1:{corporate.port}"
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(TryLater, match=reason) as caught, mapped_network_errors("Slack"):
+            await session.get(f"{url}/bot-secret-token", proxy=proxy)
+    assert not [each for each in ("secret", "127.0.0.1", HOST) if each in str(caught.value)]
 
 
 def test_the_list_of_addresses_and_the_check_know_which_names_the_proxy_looks_up(

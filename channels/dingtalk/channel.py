@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path, PurePath
 
 import aiohttp
@@ -11,11 +12,22 @@ import aiohttp
 from agent.blocks import Final
 from agent.messages import Attachment, Kind, Message, Thread
 from catalogue import _
-from channels.base import ChannelError, ChannelLimits, OutgoingFile, Receipt, Reply, SentMessages
+from channels.base import (
+    NO_CATCH_UP,
+    CatchUpSource,
+    ChannelError,
+    ChannelLimits,
+    OutgoingFile,
+    Receipt,
+    Receive,
+    Reply,
+    SentMessages,
+    StateStore,
+)
 from channels.dingtalk import PUBLIC_URL, DingTalkSettings
 from channels.dingtalk.api import CARD_TOPIC, DingTalkApi, DingTalkRefusal
 from channels.dingtalk.connection import StreamConnection
-from channels.dingtalk.events import NAME, parse_event
+from channels.dingtalk.events import NAME, Company, parse_event
 from channels.dingtalk.reply import (
     MAX_CARD_CHARS,
     MAX_TEXT_BYTES,
@@ -36,6 +48,7 @@ from channels.shared.texts import REPEAT_MARK, choice_line
 MAX_UPLOAD_BYTES = 20 << 20  # open.dingtalk.com/document/development/upload-media-files
 MAX_DOWNLOAD_BYTES = 100 << 20  # ours: DingTalk names no limit
 MAX_NAMES = 10_000
+COMPANY = "company"  # of the robot, in its state
 CALL_BURST = 3
 PHOTO_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".bmp"})
 THINKING = "🤔思考中"  # the only reaction that robots have, in the shape of DingTalk's own connector
@@ -59,12 +72,27 @@ class DingTalkChannel(RobotChannel):
         super().__init__(self._api, StreamConnection(self._api), me)
         self._rate_limiter = RateLimiter(RateLimits(settings.per_reply, CALL_BURST, overall=settings.overall))
         self._names: LatestDict[str, str] = LatestDict(MAX_NAMES)  # person → name, as last seen
+        self._company = Company()
+        self._state: StateStore
+
+    def keep_state(self, state: StateStore) -> None:
+        """Keep there the id of the robot's company, which only messages name."""
+        self._state = state
+
+    async def listen(self, receive: Receive, catch_up: CatchUpSource = NO_CATCH_UP) -> None:
+        """Listen until cancelled, with the company that an earlier process has seen."""
+        kept = await self._pipeline.retry_until_stored(self._state.load)
+        self._company.id = kept.get(COMPANY, "")
+        await super().listen(receive, catch_up)
 
     # ------------------------------------------------------------ events
 
     async def _store_event(self, topic: str, raw: bytes) -> object:
         """Store one event until it is stored. Returns the answer to a click."""
-        event = parse_event(topic, raw, self._me)
+        known = self._company.id
+        event = parse_event(topic, raw, self._me, self._company)
+        if self._company.id != known:
+            await self._pipeline.retry_until_stored(partial(self._state.save, {COMPANY: self._company.id}))
         if event is None:
             return None
         if isinstance(event, Message) and topic != CARD_TOPIC:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from agent.messages import Attachment, Message, Quote, ReplyHandle, Unreadable
+from agent.messages import Attachment, Author, Message, Quote, ReplyHandle, Unreadable
 from channels.dingtalk.api import MESSAGE_TOPIC
+from channels.shared.caches import LatestDict
+from channels.shared.ids import joined_id
 from channels.shared.reply_layout import as_command
 from channels.shared.robot_chats import (
     MAX_QUOTE_CHARS,
@@ -30,38 +33,61 @@ NAME = "dingtalk"
 _FILES: Mapping[str, Family] = {"picture": "image", "audio": "audio", "video": "video", "file": "file"}
 HANDLE_SECONDS = 86_400.0  # ours: for so long the sign of work on a message is taken off by its conversation
 _CHAT = frozenset({"text", "richText", "chatRecord", *_FILES})
+_MAX_STAFF = 10_000
 
 Json = Mapping[str, Any]
 
 
-def parse_event(topic: str, raw: bytes, me: RobotAccount) -> Message | Unreadable | None:
+@dataclass(slots=True)
+class Company:
+    """What messages say of the robot's company: its id, and the staff ids of its people by the platform's `senderId`.
+
+    A press names the company of the person, not that of the robot, and a quote names its author by `senderId` alone.
+    """
+
+    id: str = ""
+    staff: LatestDict[str, str] = field(default_factory=lambda: LatestDict(_MAX_STAFF))
+
+    def sender_of(self, event: Json) -> tuple[str, bool]:
+        """Return the id of the sender, and whether they are of this company. Staff ids are the company's own texts, so
+        another company may have the same one; `senderId` is the platform's."""
+        self.id = str(event.get("chatbotCorpId") or "") or self.id
+        is_staff = bool(event.get("senderStaffId")) and event.get("senderCorpId") in (None, event.get("chatbotCorpId"))
+        person = str(event["senderStaffId" if is_staff else "senderId"])
+        if is_staff and (platform_id := event.get("senderId")):
+            self.staff[str(platform_id)] = person
+        return person, is_staff
+
+    def presser_of(self, event: Json, me: RobotAccount) -> Author:
+        """Return who pressed a button: outside of this company a guest, with their company in the id."""
+        company = str(event.get("corpId") or "")
+        is_guest = bool(self.id and company) and company != self.id
+        return me.author(joined_id(str(event["userId"]), company if is_guest else ""), guest=is_guest)
+
+
+def parse_event(topic: str, raw: bytes, me: RobotAccount, company: Company) -> Message | Unreadable | None:
     """Parse one event. Returns None for a click on a button that is not one of Fawn's."""
     is_message = topic == MESSAGE_TOPIC
     parse = _parse_message if is_message else _parse_click
-    return read_event(
-        raw, me, "msgId", lambda event: parse(event, me), lambda event: _unread(event, me) if is_message else None
-    )
+
+    def unread(event: Json) -> Message | None:
+        return _unread(event, me, company) if is_message else None
+
+    return read_event(raw, me, "msgId", lambda event: parse(event, me, company), unread)
 
 
-def _sender_of(event: Json) -> tuple[str, bool]:
-    """Return the id of the sender, and whether they are of the robot's company. Staff ids are the company's own texts,
-    so another company may have the same one; `senderId` is the platform's."""
-    is_staff = bool(event.get("senderStaffId")) and event.get("senderCorpId") in (None, event.get("chatbotCorpId"))
-    return str(event["senderStaffId" if is_staff else "senderId"]), is_staff
-
-
-def _unread(event: Json, me: RobotAccount) -> Message:
+def _unread(event: Json, me: RobotAccount, company: Company) -> Message:
     """Return the message that an unreadable event was: DingTalk sends only those for the robot."""
     id, private = event["msgId"], event["conversationType"] == "1"
-    person, _is_staff = _sender_of(event)
+    person, _is_staff = company.sender_of(event)
     thread = me.thread(f"@{person}" if private else str(event["conversationId"]))
     return make_unread(thread, me.key(str(id)), id, person, private=private)
 
 
-def _parse_message(event: Json, me: RobotAccount) -> Message:
+def _parse_message(event: Json, me: RobotAccount, company: Company) -> Message:
     """Parse a message. In groups, the platform sends only those that mention the robot."""
     id, kind, private = str(event["msgId"]), str(event["msgtype"]), event["conversationType"] == "1"
-    person, is_staff = _sender_of(event)
+    person, is_staff = company.sender_of(event)
     content = event.get("text" if kind == "text" else "content") or {}
     text, files = _parse_content(kind, content, id)
     text = text.removeprefix(f"@{me.name}").strip()
@@ -70,11 +96,12 @@ def _parse_message(event: Json, me: RobotAccount) -> Message:
         quotes, text = [Quote("somebody", text[:MAX_QUOTE_CHARS], "forward")], ""
     replied = content.get("repliedMsg") or {}
     if replied and replied.get("senderId") != event.get("chatbotUserId"):  # the conversation has the bot's own
-        said, quoted_files = _parse_content(
-            str(replied.get("msgType")), replied.get("content") or {}, str(replied.get("msgId"))
-        )
-        author = str(replied.get("senderStaffId") or replied.get("senderId") or "")
-        quotes += make_quotes(said, quoted_files, author)  # DingTalk shows a robot no cards
+        shape, quoted = str(replied.get("msgType")), replied.get("content") or {}
+        said, quoted_files = _parse_content(shape, quoted, str(replied.get("msgId")))
+        author = str(replied.get("senderId") or "")
+        staff = company.staff.get(author, "")
+        is_typed = shape == "richText" or (shape == "text" and "summary" not in quoted)  # a record has a summary
+        quotes += make_quotes(said, quoted_files, staff or author, member=bool(staff) and is_typed)
         files += quoted_files
     quoted = str(event.get("originalProcessQueryKey") or "")  # of a message of the bot: the key that its post returned
     return make_message(
@@ -112,12 +139,12 @@ def _file(kind: str, content: Json, message_id: str, index: int) -> list[Attachm
     return [attached_file(_FILES[kind], str(content["downloadCode"]), content.get("fileName"), message_id, index)]
 
 
-def _parse_click(event: Json, me: RobotAccount) -> Message | None:
+def _parse_click(event: Json, me: RobotAccount, company: Company) -> Message | None:
     """Parse a pressed button."""
     params = orjson.loads(event["content"]).get("cardPrivateData", {}).get("params") or {}
     if "ask" not in params or "option" not in params:
         return None
     ask, option = orjson.loads(params["ask"]), str(params["option"])
-    person, thread = me.author(str(event["userId"])), me.thread(str(ask["chat"]))
+    person, thread = company.presser_of(event, me), me.thread(str(ask["chat"]))
     click = make_click(me, thread, person, str(event["outTrackId"]), str(ask["id"]), option)
     return as_command(click, option) or click

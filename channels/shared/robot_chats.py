@@ -122,10 +122,10 @@ def attached_file(family: Family, ref: str, given: object, message_id: str, inde
     return Attachment(ref, str(given or name.format(short)), mime, None, family)
 
 
-def make_quotes(said: str, files: Sequence[Attachment], author_id: str = "") -> list[Quote]:
+def make_quotes(said: str, files: Sequence[Attachment], author_id: str = "", *, member: bool = False) -> list[Quote]:
     """Return the quoted words, or that they cannot be read; files alone need no words."""
     if said:
-        return [Quote("somebody", said[:MAX_QUOTE_CHARS], author_id=author_id)]
+        return [Quote("somebody", said[:MAX_QUOTE_CHARS], author_id=author_id, member=member)]
     return [] if files else [Quote("", "", "unread")]
 
 

@@ -57,7 +57,7 @@ def _parse(event: Json, bot: str, texts: MutableMapping[str, str], language: str
         kind = item.get("type")
         said += [text] if (text := _text_of(item)) else []
         files += _file(item, id, len(files)) if kind != VOICE or not text else []  # its words are enough
-        quotes += _quote(dict_of(item.get("ref_msg")), texts)
+        quotes += _quote(dict_of(item.get("ref_msg")), texts, person)
     text = "\n".join(said)[:MAX_TEXT_CHARS]
     texts[id] = text[:MAX_QUOTE_CHARS]
     command = None if files or quotes else parse_command_text(text)
@@ -103,10 +103,16 @@ def _file(item: Json, message: str, index: int) -> list[Attachment]:
     return [Attachment(orjson.dumps(media).decode(), given, mime, known, family)]
 
 
-def _quote(ref: Json, texts: Mapping[str, str]) -> list[Quote]:
-    """Return a quoted message: its text, or what was kept under its id, by which alone new apps name it."""
+def _quote(ref: Json, texts: Mapping[str, str], person: str) -> list[Quote]:
+    """Return a quoted message: its text, or what was kept under its id, by which alone new apps name it.
+
+    A text comes without its author, who may be the robot. What is kept is the person's own.
+    """
     if not ref:
         return []
     item = dict_of(ref.get("message_item"))
-    said = _text_of(item) or texts.get(str(item.get("svr_id") or ref.get("svr_id") or ""), "")
-    return [Quote("somebody", said[:MAX_QUOTE_CHARS]) if said else Quote("", "", "unread")]
+    own = texts.get(str(item.get("svr_id") or ref.get("svr_id") or ""), "")
+    said = (_text_of(item) or own)[:MAX_QUOTE_CHARS]
+    if said and said == own:
+        return [Quote("somebody", said, author_id=person, member=True)]
+    return [Quote("somebody", said) if said else Quote("", "", "unread")]

@@ -334,7 +334,7 @@ class FakeDingTalk(LocalServer, Methods):
         self.codes[code] = (name, data)
         self.message(kind, {"downloadCode": code, **({"fileName": name} if kind == "file" else {})}, **more)
 
-    def press(self, label: str, chat: str, person: str = JANE) -> Pushed:
+    def press(self, label: str, chat: str, person: str = JANE, **more: Any) -> Pushed:
         """Click a button (…/event-callback-card). Raises StopIteration if no card has it."""
         cards = (one for one in reversed(self.shown) if one.chat == chat and self.cards.get(one.card))
         card, button = next((one, button) for one in cards for button in self.buttons(one) if button["text"] == label)
@@ -342,7 +342,7 @@ class FakeDingTalk(LocalServer, Methods):
         params = {"ask": variables["ask"], "option": button["value"]}
         content = {"cardPrivateData": {"actionIds": ["option"], "params": params}}
         event = {"type": "actionCallback", "outTrackId": card.card, "corpId": CORP, "userId": person, "userIdType": 1}
-        return self.deliver(CLICKS, {**event, "content": orjson.dumps(content).decode()})
+        return self.deliver(CLICKS, {**event, "content": orjson.dumps(content).decode(), **more})
 
     # ------------------------------------------------------------ for tests
 

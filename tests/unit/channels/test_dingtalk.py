@@ -15,16 +15,27 @@ from agent.blocks import Ask, Final, Step, Text
 from agent.messages import Kind, Unreadable
 from agent.setting import Secret
 from channels import dingtalk
-from channels.base import ChatGone, Health, OutcomeUnknown, OutgoingFile, Receipt, Refused, TryLater, Unconfirmed
+from channels.base import (
+    ChatGone,
+    Health,
+    OutcomeUnknown,
+    OutgoingFile,
+    Receipt,
+    Refused,
+    StateKeeper,
+    TryLater,
+    Unconfirmed,
+)
 from channels.dingtalk.api import MESSAGE_TOPIC
-from channels.dingtalk.events import parse_event
+from channels.dingtalk.events import Company, parse_event
 from channels.dingtalk.reply import _split_cards, card_markdown
 from channels.shared.reply_layout import LABELS
 from channels.shared.robot_chats import RobotAccount
 from channels.shared.texts import REPEAT_MARK
 from tests.fakes.dingtalk import CLIENT, JANE, KIM, SECRET, TEMPLATE, FakeDingTalk
-from tests.fakes.server import until
-from tests.support.recording_inbox import Memory, Rows
+from tests.fakes.dingtalk_methods import CORP
+from tests.fakes.server import Json, until
+from tests.support.recording_inbox import Box, Memory, Rows
 from tests.support.rigs.dingtalk import DingTalkMarkdownRig, DingTalkRig
 from tests.support.rigs.registry import deliver, heard, ready, settled
 
@@ -356,11 +367,36 @@ async def test_a_quoted_message_is_context_unless_it_is_the_bots(rig: DingTalkRi
     assert [[quote.text for quote in message.quotes] for message in rig.box.messages] == [["the plan"], []]
 
 
+async def test_the_typed_words_of_a_member_are_no_strangers(rig: DingTalkRig) -> None:
+    """DingTalk names the author of a quote by `senderId` alone: a member is known by what they wrote before."""
+
+    async def quoted(sender: str, content: Json, kind: str = "text") -> tuple[str, bool]:
+        replied = {"msgType": kind, "msgId": "m1", "senderId": f"$:LWCP_v1:${sender}", "content": content}
+        before = len(rig.box.messages)
+        rig.server.message("text", {"content": "is it good?", "isReplyMsg": True, "repliedMsg": replied})
+        [quote] = (await rig.box.next(before + 1)).quotes
+        return quote.author_id, quote.member
+
+    typed = {"text": "the plan"}
+    assert await quoted(JANE, typed) == (JANE, True)
+    assert await quoted(KIM, typed) == (f"$:LWCP_v1:${KIM}", False)
+    rig.server.send("hello", sender=KIM)
+    await rig.box.next(3)
+    assert await quoted(KIM, typed) == (KIM, True)
+    assert await quoted(KIM, {"richText": [{"text": "the plan"}]}, "richText") == (KIM, True)
+    assert await quoted(KIM, {"title": "Jane and Max", "summary": "Max: the plan"}) == (KIM, False)
+    assert await quoted(KIM, {"content": "Max: the plan"}, "chatRecord") == (KIM, False)
+    rig.server.send("hello", sender="kim2", senderCorpId="dingother")
+    await rig.box.next(8)
+    assert await quoted("kim2", typed) == ("$:LWCP_v1:$kim2", False)
+
+
 async def test_a_quoted_card_which_dingtalk_does_not_show_is_known_to_be_missing(rig: DingTalkRig) -> None:
-    for replied in ({"msgType": "interactiveCard", "msgId": "m1", "content": {}}, {"msgType": "unknownMsgType"}):
+    kinds: list[Json] = [{"msgType": "interactiveCard", "msgId": "m1", "content": {}}, {"msgType": "unknownMsgType"}]
+    for number, replied in enumerate(kinds, 1):
         card = {"senderId": "$:LWCP_v1:$kim", **replied}
         rig.server.message("text", {"content": "what is this?", "isReplyMsg": True, "repliedMsg": card})
-        assert [quote.kind for quote in (await rig.box.next()).quotes] == ["unread"]
+        assert [quote.kind for quote in (await rig.box.next(number)).quotes] == ["unread"]
 
 
 async def test_other_kinds_are_named_and_strangers_are_guests(rig: DingTalkRig) -> None:
@@ -369,12 +405,27 @@ async def test_other_kinds_are_named_and_strangers_are_guests(rig: DingTalkRig) 
     assert (message.kind, message.text, message.author.guest) == (Kind.UNSUPPORTED, "“interactiveCard” messages", True)
 
 
+async def test_a_press_from_another_company_is_not_by_the_person_with_that_id(rig: DingTalkRig) -> None:
+    """Staff ids are texts that each company chooses: another company may have the one of an operator."""
+    asked = await rig.say("which?")
+    await rig.leave()  # a press may be the first event of a new process
+    await rig.back()
+    found = []
+    for number, company in enumerate((CORP, "dingother"), 1):
+        question = Ask(f"a{number}", "Which?", ("this", "that"))
+        await rig.channel.reply(asked.thread, Memory(f"r{number}")).finish(Final("", (question,)))
+        rig.server.press("this", asked.thread.chat, corpId=company)
+        pressed = await rig.box.next(number, Kind.CLICK)
+        found.append((pressed.author.id, pressed.author.guest))
+    assert found == [(JANE, False), (f"dingother:{JANE}", True)]
+
+
 def test_an_event_of_unknown_shape_is_unreadable() -> None:
     me = RobotAccount("dingtalk", CLIENT, "Fawn")
-    event = parse_event(MESSAGE_TOPIC, orjson.dumps({"msgId": "m1"}), me)
+    event = parse_event(MESSAGE_TOPIC, orjson.dumps({"msgId": "m1"}), me, Company())
     assert isinstance(event, Unreadable)
     assert event.key == f"dingtalk:{CLIENT}:event:m1"
-    assert isinstance(parse_event(MESSAGE_TOPIC, b"[", me), Unreadable)
+    assert isinstance(parse_event(MESSAGE_TOPIC, b"[", me, Company()), Unreadable)
 
 
 async def test_a_click_on_a_foreign_button_is_acknowledged(rig: DingTalkRig) -> None:
@@ -414,6 +465,8 @@ async def test_wrong_credentials_are_reported(tmp_path: Path) -> None:
         with pytest.raises(Refused, match="rejects the app's Client ID or secret"):
             await dingtalk.probe(settings)
         async with dingtalk.connect(settings) as channel:
+            assert isinstance(channel, StateKeeper)
+            channel.keep_state(Box())
             listening = asyncio.create_task(channel.listen(_refuse))
             await until(lambda: channel.readiness().health is Health.DOWN)
             assert "authFailed" in channel.readiness().detail

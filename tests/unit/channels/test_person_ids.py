@@ -12,7 +12,7 @@ from agent.messages import Author, Message
 from agent.setting import Secret
 from bot.config.loader import channel_modules
 from channels.dingtalk.api import MESSAGE_TOPIC
-from channels.dingtalk.events import parse_event
+from channels.dingtalk.events import Company, parse_event
 from channels.shared.robot_chats import RobotAccount
 from channels.wecom.connection import MESSAGE
 from channels.wecom.events import parse_callback
@@ -60,7 +60,7 @@ def dingtalk_author(company: str | None, staff: str | None, platform: str) -> Au
         **({"senderStaffId": staff} if staff else {}),
         **({"senderCorpId": company} if company else {}),
     }
-    message = parse_event(MESSAGE_TOPIC, orjson.dumps(event), RobotAccount("dingtalk", "bot", "Fawn"))
+    message = parse_event(MESSAGE_TOPIC, orjson.dumps(event), RobotAccount("dingtalk", "bot", "Fawn"), Company())
     assert isinstance(message, Message)
     return message.author
 

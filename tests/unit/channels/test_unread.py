@@ -11,6 +11,7 @@ import pytest
 
 from agent.messages import Kind, Message, Thread, Unreadable
 from channels.dingtalk.api import MESSAGE_TOPIC
+from channels.dingtalk.events import Company
 from channels.dingtalk.events import parse_event as parse_dingtalk
 from channels.discord.events import DiscordAccount, read_message
 from channels.feishu.events import FeishuAccount
@@ -149,7 +150,9 @@ PLATFORMS: dict[str, tuple[Json, Read, set[str]]] = {  # a message, how it is re
     ),
     "dingtalk": (
         DINGTALK_EVENT,
-        lambda raw: parse_dingtalk(MESSAGE_TOPIC, orjson.dumps(raw), RobotAccount("dingtalk", "ding1", "Fawn")),
+        lambda raw: parse_dingtalk(
+            MESSAGE_TOPIC, orjson.dumps(raw), RobotAccount("dingtalk", "ding1", "Fawn"), Company()
+        ),
         {"conversationType", "msgId", "senderStaffId", "conversationId"},
     ),
     "wecom": (

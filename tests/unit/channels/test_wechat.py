@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.blocks import Ask, Final, Step, Text
-from agent.messages import Kind, Unreadable
+from agent.messages import Kind, Quote, Unreadable
 from channels.base import Health, OutgoingFile, Refused, TokenRejected, TryLater, Unattended
 from channels.shared.reply_window import ReplyWindows, WindowClosed
 from channels.wechat.channel import BUDGET, WeChatChannel
@@ -332,9 +332,10 @@ async def test_what_people_send_is_read(rig: WeChatRig) -> None:
     spoken = await rig.box.next(2)
     assert (spoken.text, spoken.attachments) == ("spoken words", ())
     rig.server.send("about that", ref_msg={"svr_id": FIRST_ID})  # new apps name a quoted message by its id alone
-    assert [quote.text for quote in (await rig.box.next(3)).quotes] == ["the first words"]
+    quotes = (await rig.box.next(3)).quotes
+    assert quotes == (Quote("somebody", "the first words", author_id=first.author.id, member=True),)
     rig.server.send("about this", ref_msg={"message_item": {"type": 1, "text_item": {"text": "quoted"}}})
-    assert [quote.text for quote in (await rig.box.next(4)).quotes] == ["quoted"]
+    assert (await rig.box.next(4)).quotes == (Quote("somebody", "quoted"),)  # by whom is not said: it may be the robot
     rig.server.send("and?", ref_msg={"svr_id": 1})
     assert [quote.kind for quote in (await rig.box.next(5)).quotes] == ["unread"]
     rig.server.message({"type": 99})

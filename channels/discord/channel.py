@@ -13,6 +13,7 @@ from agent.messages import Attachment, Kind, Message, Quote, Thread, omitted
 from channels.base import (
     NO_CATCH_UP,
     CatchUpSource,
+    ChannelError,
     ChannelLimits,
     CommandInfo,
     Readiness,
@@ -41,6 +42,7 @@ from channels.shared.reply_writer import MessageMissing
 MIB = 1 << 20
 UPLOAD_BYTES_BY_TIER = (10 * MIB, 10 * MIB, 50 * MIB, 100 * MIB)  # boost tier (…/docs/reference#uploading-files)
 MAX_ATTACHMENTS = 10  # of a message; their bytes together stay below the limit of one (…/reference#uploading-files)
+MAX_LOOKED_UP = 10  # ours: people whose membership is looked up for one message
 MAX_GUILD_PAGE = 200  # …/docs/resources/user#get-current-user-guilds
 MAX_DOWNLOAD_BYTES = 500 * MIB  # the upload limit of paying users
 
@@ -96,9 +98,14 @@ class DiscordChannel(PlatformChannel):
     # ------------------------------------------------------------ earlier messages
 
     async def enrich(self, message: Message, earlier: int, since: float = 0.0) -> Message:
-        thread = message.thread
-        if thread.workspace == DIRECT_WORKSPACE or earlier < 1 or message.kind is not Kind.CHAT:
+        if message.thread.workspace == DIRECT_WORKSPACE:
             return message
+        if earlier > 0 and message.kind is Kind.CHAT:
+            message = await self._with_talk_above(message, earlier, since)
+        return await self._with_members(message)
+
+    async def _with_talk_above(self, message: Message, earlier: int, since: float) -> Message:
+        thread = message.thread
         in_thread = bool(thread.topic) and thread.topic != message.id
         before = message.id if message.id.isdecimal() else snowflake_from_time(message.time)
         limit, oldest = min(earlier, 100), int(snowflake_from_time(since + 0.001)) if since else 0
@@ -108,6 +115,22 @@ class DiscordChannel(PlatformChannel):
         needs_root = in_thread and not since and all(each is None or each.id != thread.topic for each in found)
         root = await self._thread_starter(thread) if needs_root else None
         return replace(message, quotes=(*([root] if root else []), *gap, *filter(None, found), *message.quotes))
+
+    async def _with_members(self, message: Message) -> Message:
+        """Mark quotes of people who have left the server, or are guests there: neither the history nor a reply says
+        it. Of more than a few people it is not looked up, and their words are a stranger's."""
+        people = list(dict.fromkeys(quote.author_id for quote in message.quotes if quote.member))[-MAX_LOOKED_UP:]
+
+        async def is_outsider(person: str) -> bool:
+            try:
+                return await self._cache.is_outsider(message.thread.workspace, person)
+            except ChannelError:
+                return True
+
+        outside = await asyncio.gather(*map(is_outsider, people))
+        members = {person for person, left in zip(people, outside, strict=True) if not left}
+        quotes = [replace(quote, member=quote.member and quote.author_id in members) for quote in message.quotes]
+        return replace(message, quotes=tuple(quotes))
 
     async def _thread_starter(self, thread: Thread) -> Quote | None:
         """Return the message on which a thread hangs: that of a forum's post is in the thread itself."""

@@ -16,7 +16,7 @@ from agent.messages import ANYWHERE, Attachment, Author, Kind, Message, Origin, 
 from catalogue import N_
 from channels.base import parse_command_text
 from channels.discord.body import components_in, text_in
-from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, snowflake_time
+from channels.discord.guild_cache import DIRECT_WORKSPACE, NAME, is_guest, snowflake_time
 from channels.discord.visible_text import MAX_EMBEDS, MAX_SNAPSHOTS, card_lines, embed_lines, poll_lines
 from channels.shared.inbound import adds_mention
 from channels.shared.reply_layout import as_command
@@ -27,7 +27,6 @@ STOP_EMOJI = "❌"
 REACTIONS = {"MESSAGE_REACTION_ADD": Kind.FEEDBACK, "MESSAGE_REACTION_REMOVE": Kind.FEEDBACK_REMOVED}
 USER_MESSAGE_TYPES = (0, 19)  # plain message, reply
 MAX_NAMED = 20  # people whom a message mentions
-GUEST_FLAG = 1 << 4  # flag of a member who was invited to one voice channel only
 
 Event = Mapping[str, Any]  # Discord defines the shape
 
@@ -57,7 +56,7 @@ def author_of(event: Event) -> Author:
         str(user.get("id") or ""),
         _display_name(user, member),
         bot=bool(user.get("bot") or event.get("webhook_id")),
-        guest=bool((member.get("flags") or 0) & GUEST_FLAG),
+        guest=is_guest(member),
         language=str(event.get("locale") or ""),  # of an interaction: the person's
     )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from agent.messages import Thread
-from channels.base import ChannelError
+from channels.base import ChannelError, Refused
 from channels.discord.api import DiscordApi
+from channels.shared.caches import ExpiringDict
 
 log = logging.getLogger(__name__)
 
@@ -17,6 +19,13 @@ DIRECT_WORKSPACE = "@me"  # the workspace of direct messages, as in Discord's ow
 EPOCH_MILLISECONDS = 1_420_070_400_000  # discord.com/developers/docs/reference#snowflakes
 THREAD_TYPES = (10, 11, 12)  # channel types: announcement, public and private thread
 TEXT_TYPES = (0, 2, 5, 13)  # …with messages of their own: text, voice, announcement, stage
+GUEST_FLAG = 1 << 4  # flag of a member who was invited to one voice channel only
+MEMBER_SECONDS = 3600.0  # for so long it is known whether a person is a member
+
+
+def is_guest(member: Mapping[str, Any]) -> bool:
+    """Return whether a member of a server is only a guest there."""
+    return bool((member.get("flags") or 0) & GUEST_FLAG)
 
 
 def snowflake_time(snowflake: str) -> float:
@@ -56,6 +65,26 @@ class GuildCache:
         self._api = api
         self.guilds: dict[str, Guild] = {}
         self.channels: dict[str, ChannelInfo] = {}
+        self._outsiders: ExpiringDict[tuple[str, str], bool] = ExpiringDict()  # by server and person
+
+    def note_outsider(self, guild: str, person: str, is_outsider: bool) -> None:
+        """Note whether a person has left a server, or is only a guest there: live messages say it."""
+        self._outsiders.set((guild, person), is_outsider, MEMBER_SECONDS)
+
+    async def is_outsider(self, guild: str, person: str) -> bool:
+        """Return whether a person has left a server, or is only a guest there: what the history does not say.
+
+        Raises TryLater. Whom Discord does not show counts as an outsider
+        (discord.com/developers/docs/resources/guild#get-guild-member).
+        """
+        if (known := self._outsiders.get((guild, person))) is not None:
+            return known
+        try:
+            found = is_guest(await self._api("GET", f"/guilds/{guild}/members/{person}"))
+        except Refused:
+            found = True
+        self.note_outsider(guild, person, found)
+        return found
 
     def apply_event(self, kind: str, data: dict[str, Any], bot_id: str) -> None:
         match kind:

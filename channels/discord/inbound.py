@@ -153,6 +153,8 @@ class Inbound:
                 self._note_own_message(data)
                 message = events.read_message(data, thread, self._account_in(thread))
                 if thread.workspace != DIRECT_WORKSPACE:
+                    author = events.author_of(data)
+                    self._cache.note_outsider(thread.workspace, author.id, author.guest)
                     self._talk.note(thread.workspace, data["channel_id"], data["id"], events.make_quote(message))
                 parsed += [message] if message and _concerns_bot(message) else []
             case "MESSAGE_UPDATE":
@@ -200,9 +202,15 @@ class Inbound:
         guild = self._cache.guilds.get(thread.workspace)
         return replace(self._me, bot_role=guild.bot_role) if guild and guild.bot_role else self._me
 
-    def _parse_messages(self, found: Sequence[Frame], thread: Thread) -> list[Event]:
+    async def _parse_missed(self, found: Sequence[Frame], thread: Thread) -> list[Event]:
+        """Return the messages of the history that concern the bot, with what it does not say: who is a guest."""
         read = (events.read_message(data, thread, self._account_in(thread)) for data in found)
-        return [message for message in read if message and _concerns_bot(message)]
+        missed = [message for message in read if message and _concerns_bot(message)]
+        for at, each in enumerate(missed if thread.workspace != DIRECT_WORKSPACE else ()):
+            if isinstance(each, Message) and not each.author.bot:
+                guest = await self._cache.is_outsider(thread.workspace, each.author.id)
+                missed[at] = replace(each, author=replace(each.author, guest=guest))
+        return missed
 
     # ------------------------------------------------------------ storing
 
@@ -255,7 +263,7 @@ class Inbound:
     async def _missed_events(self, workspace: str, gap: Gap) -> AsyncIterator[list[Event]]:
         guild_id = "" if workspace == DIRECT_WORKSPACE else workspace
         async for channel_id, found in missed_messages(self._api, self._cache, self._past, workspace, gap):
-            yield self._parse_messages(found, await self._cache.resolve_thread(channel_id, guild_id))
+            yield await self._parse_missed(found, await self._cache.resolve_thread(channel_id, guild_id))
 
 
 def _concerns_bot(message: Event) -> bool:

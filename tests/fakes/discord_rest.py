@@ -118,7 +118,9 @@ class Rest(Gateway):
             raise NO_USER
         if (params["guild"], params["user"]) in self.left:
             raise NO_MEMBER
-        return {**MEMBER, "user": self.people[params["user"]], "nick": None, "avatar": None, "pending": False}
+        flags = 1 << 4 if (params["guild"], params["user"]) in self.guests else 0
+        told = {**MEMBER, "user": self.people[params["user"]], "nick": None, "avatar": None, "pending": False}
+        return told | {"flags": flags}
 
     def m_application(self, *_: object) -> Json:
         made: Json = {"id": BOT, "name": "fawn", "icon": None, "description": "", "bot_public": True, "summary": ""}

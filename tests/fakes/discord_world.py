@@ -93,6 +93,7 @@ class World:
         self.base = ""  # where files are served, set when the server runs
         self.people: dict[str, Json] = {}
         self.left: set[tuple[str, str]] = set()  # (server, person): other known people are members everywhere
+        self.guests: set[tuple[str, str]] = set()  # (server, person): invited to one voice channel
         self.rooms: dict[str, Room] = {}
         self.guilds: dict[str, Json] = {}
         self.files: dict[str, bytes] = {}

@@ -444,6 +444,31 @@ async def test_what_the_gateway_delivered_is_not_read_again(rig: DiscordRig, gap
     assert (len(rig.server.calls_of("getMessages")) == 1) == (gap == "none")
 
 
+async def test_who_left_or_came_to_a_voice_channel_only_is_no_member(rig: DiscordRig) -> None:
+    """The history and replies do not say it: the server is asked, once for each person."""
+    guest, gone, member, live = people = ["201", "202", "203", "204"]
+    rig.server.guests.add((GUILD, guest))
+    rig.server.left.add((GUILD, gone))
+    for person in people[:3]:
+        rig.server.say(f"by {person}", CHANNEL, user=person, ago=600, quiet=True)
+    said = rig.server.say("by a live one", CHANNEL, user=live)
+    for number in range(2):
+        rig.server.say("so?", CHANNEL, mention=True, reply_to=said["id"])
+        rich = await rig.channel.enrich(await rig.box.next(number + 1), 20)
+        found = [(quote.author_id, quote.member) for quote in rich.quotes if quote.author_id in people]
+        assert found == [(guest, False), (gone, False), (member, True), (live, True), (live, True)]
+    assert len(rig.server.calls_of("member")) == 3
+
+
+async def test_a_look_at_a_member_that_fails_is_repeated_by_the_next_turn(rig: DiscordRig) -> None:
+    said = rig.server.say("by Max", CHANNEL, user=MAX, ago=600, quiet=True)
+    rig.server.fault("error", "member", code=500, times=1)
+    for number, is_member in enumerate((False, True), 1):
+        rig.server.say("so?", CHANNEL, mention=True, reply_to=said["id"])
+        rich = await rig.channel.enrich(await rig.box.next(number), 0)
+        assert [(quote.author_id, quote.member) for quote in rich.quotes] == [(MAX, is_member)]
+
+
 async def test_people_who_ask_at_once_share_one_look_at_the_channel(rig: DiscordRig) -> None:
     rig.server.say("before it came", CHANNEL, user=MAX, ago=600, quiet=True)
     for number in range(20):

@@ -26,7 +26,7 @@ from channels.discord import DiscordSettings
 from channels.discord.api import NONCE_MARK, TOKEN_SHARED, DiscordApi, account_window
 from channels.shared.lifecycle import opened
 from channels.shared.rate_limit import Priority, RateLimiter, RateLimits
-from tests.fakes.discord import BOT, CHANNEL, GUILD, MAX, TOKEN, FakeDiscord, Rates
+from tests.fakes.discord import BOT, CHANNEL, GUILD, JANE, MAX, TOKEN, FakeDiscord, Rates
 from tests.fakes.server import until
 from tests.support.recording_inbox import Box, Memory, listening
 from tests.support.rigs.discord import DiscordRig
@@ -182,6 +182,20 @@ async def test_missed_messages_are_answered_once_and_old_ones_are_not(rig: Disco
     assert (await rig.say("after all")).text == "after all"
     assert len(rig.box.messages) == 9
     assert rig.box.offered - offered <= 2
+
+
+async def test_a_missed_message_of_a_guest_is_a_guests(rig: DiscordRig) -> None:
+    rig.server.channel("4000000000000003", "quiet")
+    await rig.say("directly")
+    await rig.leave()
+    rig.server.guests.add((GUILD, MAX))
+    for user, channel in ((MAX, CHANNEL), (JANE, CHANNEL), (MAX, "4000000000000003")):
+        rig.server.say("missed", channel, mention=True, user=user, quiet=True)
+    await rig.back()
+    await rig.box.next(4)
+    found = sorted((message.author.id, message.author.guest) for message in rig.box.messages[1:])
+    assert found == sorted([(MAX, True), (MAX, True), (JANE, False)])
+    assert len(rig.server.calls_of("member")) == 2
 
 
 # Case 60 of docs/cases.md

@@ -126,3 +126,29 @@ class Sparing:
             self._counts.set(person, count := [0], self.SECONDS)
         count[0] += 1
         return count[0] <= self.MOST
+
+
+class Presses:
+    """Limits presses to more than a person can make: a program that presses on costs no transaction."""
+
+    MOST = 50  # of one person in `SECONDS`
+    SECONDS = 10.0
+
+    def __init__(self) -> None:
+        self._of: ExpiringDict[str, tuple[list[int], set[str]]] = ExpiringDict()  # how many, and which of them failed
+
+    def admits(self, person: str, key: str) -> bool:
+        """Count a press, unless it is offered again after it failed. Return whether it is to be stored."""
+        if (known := self._of.get(person)) is None:
+            self._of.set(person, known := ([0], set()), self.SECONDS)
+        count, failed = known
+        if key in failed:
+            failed.remove(key)
+            return True
+        count[0] += 1
+        return count[0] <= self.MOST
+
+    def note_failure(self, person: str, key: str) -> None:
+        """Note that a press could not be stored, and will be offered again."""
+        if known := self._of.get(person):
+            known[1].add(key)

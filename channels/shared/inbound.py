@@ -12,7 +12,7 @@ from agent.backoff import backoff_seconds
 from agent.messages import Kind, Message, Thread, Unreadable
 from channels.base import CatchUpSource, ChannelError, Gap, NotStored, Receipt, Receive
 from channels.shared.background import BackgroundTasks
-from channels.shared.caches import ExpiringDict, FairQueue, Sparing
+from channels.shared.caches import ExpiringDict, FairQueue, Presses, Sparing
 from channels.shared.texts import NOT_STORED, text_for
 
 log = logging.getLogger(__name__)
@@ -97,14 +97,33 @@ class InboundPipeline:
         self._kept: dict[str, Callable[[], Awaitable[object]]] = {}  # by the event's key: how to store it
         self._waiting: FairQueue[tuple[Event, asyncio.Future[Receipt]]] = FairQueue()  # to be stored
         self._lanes = 0  # that store them
-        self._signs, self._answers = Sparing(), Sparing()
+        self._signs, self._answers, self._presses = Sparing(), Sparing(), Presses()
 
     async def store(self, events: Sequence[Event], *, notify: bool = True) -> list[Receipt]:
-        """Store events, one receipt per event. Raises NotStored, and then tells the authors unless `notify` is off."""
+        """Store events, one receipt per event. Raises NotStored, and then tells the authors unless `notify` is off.
+
+        A press beyond those that a person can make counts as one that was stored before.
+        """
+        admitted = [event for event in events if self._admits(event)]
+        if not admitted:
+            return [Receipt.DUPLICATE] * len(events)
+        receipts = await self._store(admitted, notify=notify)
+        if len(admitted) == len(events):
+            return receipts
+        by_key = dict(zip([event.key for event in admitted], receipts, strict=True))
+        return [by_key.get(event.key, Receipt.DUPLICATE) for event in events]
+
+    def _admits(self, event: Event) -> bool:
+        is_press = isinstance(event, Message) and event.kind is Kind.CLICK
+        return not is_press or self._presses.admits(author_of(event), event.key)
+
+    async def _store(self, events: Sequence[Event], *, notify: bool) -> list[Receipt]:
         shown = self._show_early(events) if self._early else frozenset()
         try:
             receipts = [await self.offer(events[0])] if len(events) == 1 else await self.receive(events)
         except NotStored as error:
+            for event in events:
+                self._presses.note_failure(author_of(event), event.key)
             log.error("%s.not_stored key=%s events=%d reason=%s", self._name, events[0].key, len(events), error)  # noqa: TRY400 — the reason is enough
             for due in self._outage.take_due(events, self._place_of) if notify else ():
                 apology = self._apologize(due, text_for(due, NOT_STORED))
@@ -181,13 +200,19 @@ class InboundPipeline:
         The questions are asked side by side, and an answer that is already known comes at once: without this, a message
         would overtake an earlier one whose author is not known yet.
         """
+        if not self._admits(event):
+            return event, Receipt.DUPLICATE
         before, offered = self._offered.get(event.thread), asyncio.get_running_loop().create_future()
         self._offered[event.thread] = offered
         try:
-            completed = await complete(event)
+            try:
+                completed = await complete(event)
+            except NotStored:
+                self._presses.note_failure(author_of(event), event.key)
+                raise
             if before:
                 await asyncio.wait({before})
-            storing = asyncio.create_task(self.store([completed], notify=notify), name=f"store {event.key}")
+            storing = asyncio.create_task(self._store([completed], notify=notify), name=f"store {event.key}")
         finally:
             if before and not before.done():
                 before.add_done_callback(lambda _: offered.set_result(None))

@@ -135,7 +135,8 @@ class WhatsAppChannel(PlatformChannel):
         if not events:
             return
         for event, receipt in zip(events, await self._pipeline.store(events), strict=True):
-            if isinstance(event, Message) and event.kind is Kind.CLICK and receipt is Receipt.DUPLICATE:
+            is_again = isinstance(event, Message) and event.kind is Kind.CLICK and receipt is Receipt.DUPLICATE
+            if isinstance(event, Message) and is_again and self._pipeline.is_answered(event, receipt):
                 self._background.start_best_effort(
                     self._send_text(event.thread, text_for(event, ANSWERED)), f"whatsapp click {event.id}"
                 )

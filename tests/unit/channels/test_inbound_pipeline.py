@@ -11,7 +11,7 @@ import pytest
 from agent.messages import Author, Kind, Message, Origin, Thread, Unreadable
 from channels.base import Gap, NotStored, Receipt, TryLater
 from channels.shared.background import BackgroundTasks
-from channels.shared.caches import FairQueue, Sparing
+from channels.shared.caches import FairQueue, Presses, Sparing
 from channels.shared.inbound import Event, InboundPipeline
 
 
@@ -179,6 +179,33 @@ async def test_a_flood_is_stored_in_few_transactions_and_nobody_waits_behind_it(
     assert len(batches) < 500 / 10
     assert [key for batch in batches for key in batch if key != other.key] == [message(n).key for n in range(500)]
     assert len(inbox.working) == Sparing.MOST + 1
+
+
+@pytest.mark.parametrize("completed", [True, False])
+async def test_presses_beyond_what_a_person_can_make_cost_no_transaction(completed: bool) -> None:
+    """Those of others count, and so does each that is offered again because it could not be stored."""
+    inbox = Inbox(outages=1)
+
+    async def complete(event: Message) -> Message:
+        return event
+
+    async def press(number: int, person: str = "ann") -> Receipt:
+        event = replace(message(number, Kind.CLICK), author=Author(person, person))
+        if completed:
+            return (await inbox.pipeline.complete_and_store(event, complete))[1]
+        return (await inbox.pipeline.store([event]))[0]
+
+    with pytest.raises(NotStored):
+        await press(0)
+    receipts = [await press(number) for number in range(3 * Presses.MOST)]
+    assert receipts[: Presses.MOST] == [Receipt.ACCEPTED] * Presses.MOST
+    assert Receipt.DUPLICATE in receipts
+    accepted = [number for number, receipt in enumerate(receipts) if receipt is Receipt.ACCEPTED]
+    assert inbox.stored == [f"key {number}" for number in accepted]
+    assert await press(1_000, "ben") is Receipt.ACCEPTED
+    flood = [message(2_000 + number, Kind.CLICK) for number in range(3 * Presses.MOST)]
+    *_, last = await inbox.pipeline.store([*flood, message(3_000)])
+    assert (last, inbox.stored[-1]) == (Receipt.ACCEPTED, "key 3000")
 
 
 async def test_a_batch_that_cannot_be_stored_fails_for_each_that_offered_an_event() -> None:

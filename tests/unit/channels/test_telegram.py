@@ -12,7 +12,7 @@ import pytest
 from agent.blocks import Ask, Final, Step, Text
 from agent.messages import Kind
 from channels.base import CommandInfo, OutgoingFile, Receipt, Settling
-from channels.shared.caches import Sparing
+from channels.shared.caches import Presses, Sparing
 from channels.shared.reply_writer import ReplyWriter
 from channels.telegram.reply import MAX_MESSAGE_UNITS
 from tests.fakes.telegram import JANE
@@ -174,7 +174,7 @@ async def test_a_flood_of_presses_without_effect_makes_few_calls_and_others_are_
         rig.server.click(shown.buttons[0][1], shown.id, user=66)
     query = rig.server.click(shown.buttons[0][1], shown.id, user=77)
     await until(lambda: rig.server.answers.get(query))
-    assert len(rig.box.receipts) == 301
+    assert len(rig.box.receipts) > Presses.MOST
     assert len(rig.server.calls_of("answerCallbackQuery")) <= Sparing.MOST + 1
     assert not rig.server.calls_of("editMessageReplyMarkup")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +26,7 @@ from channels.base import (
     TryLater,
     Unattended,
 )
+from channels.shared.caches import Sparing
 from channels.shared.lifecycle import opened
 from channels.shared.reply_window import ReplyWindows, WindowClosed
 from channels.whatsapp import setup
@@ -127,6 +129,18 @@ async def test_a_second_press_is_told_that_it_is_answered(rig: WhatsAppRig) -> N
     rig.press("Yes")
     await until(lambda: "already answered" in rig.server.visible()[-1].text)
     assert len([each for each in rig.box.messages if each.kind is Kind.CLICK]) == 1
+
+
+async def test_a_flood_of_presses_is_answered_a_few_times(rig: WhatsAppRig) -> None:
+    ask = Ask("ask-1", "May I?", ("Yes", "No"))
+    await rig.channel.reply(rig.thread(), Memory()).finish(Final("May I?", asks=(ask,), state="waiting"))
+    presses = 2 * Sparing.MOST + 5
+    for _ in range(presses):
+        rig.press("Yes")
+    await until(lambda: len(rig.box.receipts) == presses)
+    await until(lambda: not any(task.get_name().startswith("whatsapp click") for task in asyncio.all_tasks()))
+    told = [one for one in rig.server.visible() if "already answered" in one.text]
+    assert 1 <= len(told) < presses - 1
 
 
 async def test_a_post_that_meta_reports_is_not_repeated(rig: WhatsAppRig) -> None:

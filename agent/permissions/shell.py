@@ -129,6 +129,7 @@ def parse_shell_line(line: str, nesting: int = 0) -> ShellLine:
         for node in here:
             if node.type == "heredoc_body":
                 _visit(node, source, found, nesting)
+                found.certain &= node in data or not _hides_substitution(node, source)
         root = _parse(rest := _blank(source, here))
         found.certain &= b"<<" not in rest.replace(b"<<<", b"")
         _visit(root, rest, found, nesting)
@@ -195,7 +196,17 @@ def _visit(root: Node, source: bytes, found: ShellLine, nesting: int) -> None:
             found.certain &= not _DANGEROUS_VARIABLES.fullmatch(_text(name, source))
         elif node.type == "expansion":
             _check_expansion(_text(node, source), found)
+        elif node.type == "command_substitution":
+            found.certain &= not _text(node, source).startswith("`") or "\\`" not in _text(node, source)
         todo += reversed(node.children)
+
+
+def _hides_substitution(body: Node, source: bytes) -> bool:
+    """Return whether the body of a here-document may run a command that the grammar does not see there: it knows no
+    backticks in it, and not every body behind `<<-`."""
+    text = _text(body, source)
+    seen = [each.type for each in body.named_children].count("command_substitution")
+    return "`" in text or text.count("$(") > seen
 
 
 def _note_late_words(node: Node, late: dict[int, list[Node]], found: ShellLine) -> None:
@@ -216,9 +227,9 @@ def _note_late_words(node: Node, late: dict[int, list[Node]], found: ShellLine) 
 
 
 def _check_expansion(text: str, found: ShellLine) -> None:
-    """A prompt (`${x@P}`) runs what is in it; `${PATH:=.}` sets a variable."""
+    """A prompt (`${x@P}`) runs what is in it; `${PATH:=.}` sets a variable. The grammar takes backticks for text."""
     defaulting = _DEFAULTING.match(text)
-    if "@P" in text or (defaulting and _DANGEROUS_VARIABLES.fullmatch(defaulting[1])):
+    if "@P" in text or "`" in text or (defaulting and _DANGEROUS_VARIABLES.fullmatch(defaulting[1])):
         found.certain = False
 
 

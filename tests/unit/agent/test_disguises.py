@@ -104,6 +104,21 @@ echo "os.system('{}')" | python3
 make -f - <<'E'␤all:␤	{}␤E
 ed f <<E␤!{}␤E
 """
+SUBSTITUTIONS = r"""
+: ${{x:=`{}`}}
+echo "${{x:-`{}`}}"
+echo ${{x/a/`{}`}}
+echo ${{x#`{}`}}
+echo "${{x:-'`{}`'}}"
+echo "${{x:-${{y:-`{}`}}}}"
+export x=${{y:-`{}`}}
+git commit -m "${{x:=`{}`}}"
+echo `echo \`{}\``
+echo "`echo \"\`{}\`\"`"
+cat <<E␤`{}`␤E
+cat <<E␤${{x:-`{}`}}␤E
+cat <<-E␤	$({})␤	E
+"""
 NO_SCRIPTS = r"""
 echo 'run {} later'
 printf '%s\n' '{}'
@@ -114,6 +129,8 @@ git log --grep '{}'
 ls '{}'
 cat '{}.md'
 cat <<'E' > notes.md␤Then {}.␤E
+cat <<'E' > notes.md␤Then `{}`.␤E
+cat <<'E' > notes.md␤Then $({}).␤E
 echo '{}' | wc -c
 timeout 5 echo '{}'
 find . -name '{}'
@@ -125,7 +142,7 @@ find . -name '{}'
 def test_a_pattern_in_the_arguments_of_a_program_that_may_run_them_asks(kind: str, deed: str) -> None:
     patterns = ["bash(git push *)", "bash(rm *)", "bash(npm publish)"]
     rules = parse_rules(deny=patterns) if kind == "deny" else parse_rules(ask=patterns)
-    for line in (each.replace("␤", "\n") for each in SCRIPTS.strip().split("\n")):
+    for line in (each.replace("␤", "\n") for each in f"{SCRIPTS}{SUBSTITUTIONS}".strip().split("\n") if each):
         spread = line.endswith("{}") and deed.startswith("rm")  # a verb of another program, as in `docker rm`
         assert spread or verdict(rules, line.format(deed)) != "allow", line.format(deed)
     for line in (each.replace("␤", "\n") for each in NO_SCRIPTS.strip().split("\n")):

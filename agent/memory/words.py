@@ -24,9 +24,24 @@ STOP_WORDS = frozenset(_STOP_WORDS.split())
 _REPORTING_WORDS = """user person wants want likes like prefers prefer uses use said says asked wishes needs always
 never over instead rather also only called named 用户 ユー ーザ ザー Nutzer Benutzer"""
 REPORTING_WORDS = frozenset(_REPORTING_WORDS.casefold().split())
-_ABSOLUTE = frozenset(("always", "never", "only", "instead", "immer", "nie", "niemals", "nur", "stattdessen"))
+_ABSOLUTE_WORDS = """always never only instead before after until unless except immer nie niemals nur stattdessen vor
+nach bis außer two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen
+eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion dozen half
+twice noon midnight zwei drei vier fünf sechs sieben acht neun zehn elf zwölf zwanzig hundert tausend"""
+_ABSOLUTE = frozenset(_ABSOLUTE_WORDS.split())
+_NUMERAL = re.compile(r"[〇二三四五六七八九十百千万萬亿億两兩]")
+_GIVING = re.compile(
+    r"\b(?:send|sent|forward|shar|e?mail|giv|gave|pay|paid|report|post|cop|tell|told|show|upload|deliver|grant|go|hand)"
+    r"(?:e|es|s|y|ies|ed|ing)?\b",
+    re.IGNORECASE,
+)
+_RECIPIENT = re.compile(
+    r"\b(?:to|cc|with)\s+(?:(?:the|a|an|my|our|your|their|his|her)\s+)?(\w+)((?:\s*(?:,|and|or|&)\s+\w+)*)",
+    re.IGNORECASE,
+)
 _NEGATION = re.compile(
     r"\b(?:not|no|never|without|nobody|none|nothing|neither|nor|cannot|avoid|stop|over|rather|instead|nicht|nie|niemals|ohne"
+    r"|(?:ignor|skip|refus|reject|forbid|hid|delet|remov|disabl|exclud|suppress)(?:e|es|s|ed|ing|ping|ped|den)?"
     r"|statt|kein\w*|non?|pas|jamais|sans|nunca|sin)\b|n['’]t\b|[不没沒别別勿无無非未莫ぬず]|ない|ません",
     re.IGNORECASE,
 )
@@ -92,7 +107,7 @@ def _sentences_with(cited: str, told: str, said: str) -> list[str]:
 
 
 def _covers(cited: str, fact: str) -> bool:
-    """Return whether a quote has every address, number, name and absolute word of a fact.
+    """Return whether a quote has every address, number, name, recipient and absolute word of a fact.
 
     Chinese and Japanese have no capitals: there, no two signs in a row may be missing.
     """
@@ -107,6 +122,10 @@ def _covers(cited: str, fact: str) -> bool:
         needed = is_name or word in _ABSOLUTE or any(map(str.isdigit, word))
         if needed and stem(word) not in words:
             return False
+    chains = _RECIPIENT.findall(fact) if _GIVING.search(fact) else []
+    recipients = {word for chain in chains for word in re.findall(r"\w+", " ".join(chain).casefold())} - STOP_WORDS
+    if not {stem(each) for each in recipients} <= words or not set(_NUMERAL.findall(fact)) <= set(cited):
+        return False
     runs = _NAME_RUN.findall(_REPORTED.sub(" ", unicodedata.normalize("NFKC", fact)))
     return all(pair[0] in cited or pair[1] in cited for run in runs for pair in pairs_of(run))
 

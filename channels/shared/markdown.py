@@ -153,7 +153,8 @@ _MARK = re.compile(r"`+|!\[|\]\(?|[)\n]")  # starts and ends of code and images
 
 
 def images_as_links(text: str) -> str:
-    """Turn images outside of code into links; one without a text is called "image".
+    """Turn images outside of code into links; one without a text is called "image". What only begins as one, such as an
+    image by reference or with brackets in its text, loses its mark: some renderers show it.
 
     One pass over the marks: a single pattern would search the rest of the text from every mark that is never closed.
     """
@@ -173,14 +174,21 @@ def images_as_links(text: str) -> str:
                 runs[kind].pop()
             index = runs[kind][-1] + 1 if runs[kind] else index
         elif kind == "![":
-            start = at if start < 0 else start
+            if start >= 0:
+                kept += [text[done:start], "["]
+                done = start + 2
+            start, target = at, -1
         elif kind == "](" and start >= 0:
             target = at if target < 0 else target
         elif kind == ")" and target >= 0:
             kept += [text[done:start], "[", text[start + 2 : target].strip() or "image"]
             start, done, target = -1, target, -1
-        elif kind == "\n" or (kind == "]" and target < 0):
-            start, target = -1, -1
+        elif start >= 0 and (kind == "\n" or (kind == "]" and target < 0)):
+            kept += [text[done:start], "["]
+            start, done, target = -1, start + 2, -1
+    if start >= 0:
+        kept += [text[done:start], "["]
+        done = start + 2
     return "".join([*kept, text[done:]])
 
 

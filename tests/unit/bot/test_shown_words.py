@@ -113,16 +113,32 @@ def test_no_markdown_hides_or_changes_a_word(shown: Callable[[str], str]) -> Non
 
 
 def test_a_host_is_shown_as_it_is_dialled(shown: Callable[[str], str]) -> None:
-    for host in ("p\u0430ges.test", "\u0440\u0430.test", "b\u00fccher.test", "ev\u0131l.test"):
+    for host in (
+        "p\u0430ges.test",
+        "\u0440\u0430.test",
+        "b\u00fccher.test",
+        "ev\u0131l.test",
+        "ok.test\u3002ev\u0456l.test",
+    ):
         text = shown(f"http://u:p@{host}/path")
         assert host not in text
         assert "xn--" in text
+
+
+@pytest.mark.parametrize(
+    "word", ["p\u0430ges.test/x", "\u0440\u0430ges.test", "g\u03bfogle.test", "\u0410dmin", "r\u043e\u043et"]
+)
+def test_letters_that_look_like_others_are_seen_in_any_word(shown: Callable[[str], str], word: str) -> None:
+    text = shown(f"curl {word}")
+    assert word not in text
+    assert any(mark in text for mark in ("\\u04", "\\u03", "xn--"))
 
 
 def test_words_in_any_language_stay_as_they_are() -> None:
     for text in (
         "Größe 5 µm",
         "отчёт.pdf",
+        "SQL-запрос из app.py, Δt = 3 μs",
         "每天看 https://example.com，然后写给 @张三",
         "שלום",
         "हिन्दी",

@@ -31,7 +31,7 @@ class IdentityConfig:
             "keys": r"[^\x00-\x20\x7f]{1,200}",
             "key_wrong": N_("cannot be what a header names somebody"),
             "key_example": "jane@example.com",
-            "values": r"[a-z_]+/[^\x00-\x20\x7f]{1,200}",
+            "values": r"[^\x00-\x20\x7f]{1,230}",
         },
     )
 

@@ -93,6 +93,8 @@ def check_names(
             _check_known(document, ("budgets", i, "which"), [budget.which], known, _("no model has this name"))
     _check_people(document, config, entries, modules)
     _check_push(document, config, modules)
+    for name, person in config.http.identity.people.items():
+        _check_person(document, ("http", "identity", "people", name), person, modules)
     _check_folders(document, config)
     _check_downloads(document, entries)
 
@@ -205,20 +207,24 @@ def _check_push(document: Document, config: FileConfig, modules: Mapping[str, Mo
     _check_unique(document, ("push", "targets"), [target.name for target in config.push.targets])
     for i, target in enumerate(config.push.targets):
         for n, person in enumerate(target.people):
-            at = ("push", "targets", i, "people", n)
-            try:
-                channel, id = parse_person(person)
-            except ValueError:
-                fix = _("write it as CHANNEL/PERSON, such as telegram/11111111; `fawn pair list` shows ids")
-                document.fault(at, _("is not the address of a person"), fix)
-                continue
-            if channel not in modules:
-                document.fault(at, _("there is no such channel"), suggest(channel, modules))
-            else:
-                check_id(document, at, id, _forms([channel], modules), IdForms.is_person)
+            _check_person(document, ("push", "targets", i, "people", n), person, modules)
     for i, server in enumerate(config.push.bark_servers):
         if found := explain_url(server):
             document.fault(("push", "bark_servers", i), *found)
+
+
+def _check_person(document: Document, at: Location, person: str, modules: Mapping[str, ModuleType]) -> None:
+    """A person has an address, on a channel that exists, and an id of its form."""
+    try:
+        channel, id = parse_person(person)
+    except ValueError:
+        fix = _("write it as CHANNEL/PERSON, such as telegram/11111111; `fawn pair list` shows ids")
+        document.fault(at, _("is not the address of a person"), fix)
+        return
+    if channel not in modules:
+        document.fault(at, _("there is no such channel"), suggest(channel, modules))
+    else:
+        check_id(document, at, id, _forms([channel], modules), IdForms.is_person)
 
 
 def _is_of_the_system(folder: Path) -> bool:

@@ -13,7 +13,11 @@ from tests.support.service_process import Service, ask
 
 __all__ = ["browser"]
 HEADER = "X-Forwarded-Email"
-PEOPLE = {"jane@corp.example": "telegram/7", "ann@corp.example": "telegram/8", "gone@corp.example": "nowhere/9"}
+PEOPLE = {
+    "jane@corp.example": "telegram/7",
+    "ann@corp.example": "telegram/8",
+    "gone@corp.example": "discord/1234567890123456",
+}
 
 
 def behind(peers: list[str]) -> dict[str, object]:

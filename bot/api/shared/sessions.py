@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from bot.api.shared.keys import find_good_key, find_known_person, hash_key
+from bot.config.addresses import parse_person
 from bot.config.http import IdentityConfig
 from bot.database import audit
 from bot.database.audit import AuditEvent, AuditKind
@@ -56,8 +57,7 @@ def signed_in_by_proxy(config: IdentityConfig, request: web.Request) -> Person |
     known = config.people.get(names[0].strip()) if len(names) == 1 else None
     if known is None:
         raise NOBODY
-    channel, _slash, id = known.partition("/")
-    return channel, id
+    return parse_person(known)
 
 
 PAGE = "/page"  # begins the path of each route that the cookie opens

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.fakes.model import Answer
 from tests.fakes.model_script import directive_of
-from tests.fakes.server import Json
+from tests.fakes.server import Json, until
 from tests.redteam.judge import ANSWER_SECONDS, Starvation
 from tests.support.all_platforms import AllPlatforms
 from tests.support.service_process import ask
@@ -154,6 +154,7 @@ class Strain:
         question = {"name": "ask_clarification", "args": {"question": "Which?", "options": ["this one", "that one"]}}
         self.rig.mutter(ask(steps=[{"calls": [question]}], text="chosen"), OWN_TOPIC, mention=True)
         await self.service.shows(self.name, "Which?", OWN_TOPIC)
+        await until(lambda: "this one" in self.rig.offers(OWN_TOPIC), what="a button")  # it may come later
         for _ in range(PRESSES):
             self.rig.press("this one", OWN_TOPIC)
 

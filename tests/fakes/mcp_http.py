@@ -53,6 +53,7 @@ class McpHttpServer(LocalServer):
 
     def routes(self, app: web.Application) -> None:
         app.router.add_post("/mcp", self._call)
+        app.router.add_route("*", "/moved", self._move)
         app.router.add_get("/mcp", self._refuse)
         app.router.add_delete("/mcp", self._refuse)
         app.router.add_get("/.well-known/oauth-protected-resource/mcp", self._resource)
@@ -61,6 +62,9 @@ class McpHttpServer(LocalServer):
 
     async def _refuse(self, request: web.Request) -> web.Response:
         return web.Response(status=405)
+
+    async def _move(self, request: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"Location": "/mcp"})  # as Starlette does for a slash at the end
 
     async def _resource(self, request: web.Request) -> web.Response:
         return web.json_response({"resource": f"{self.base_url}/mcp", "authorization_servers": [self.base_url]})

@@ -252,6 +252,17 @@ async def test_http_servers_get_headers_and_tokens_and_a_lost_session_begins_aga
         assert connection.starts == 2
 
 
+@pytest.mark.parametrize("told", ["older Python SDK", "JSON-RPC"])
+async def test_a_session_that_is_lost_behind_a_redirect_begins_again(connect: Any, told: str) -> None:
+    async with McpHttpServer() as http:
+        http.unknown = UNKNOWN_SESSION[told]
+        connection = connect(McpServerSettings("http", url=f"{http.base_url}/moved"))
+        await connection.request("whoami", {})
+        http.sessions.clear()
+        await connection.request("whoami", {})
+        assert connection.starts == 2
+
+
 REFUSALS: dict[str, Callable[[Any], web.Response]] = {  # of a call, not of its session
     "JSON": lambda message: web.json_response({"error": "the arguments are wrong"}, status=400),
     "of the call": lambda message: web.json_response(

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from agent.foreign_text import printable_line
 from agent.late_imports import import_in_thread
@@ -107,6 +107,8 @@ class McpConnection:
         self._reports = ProgressReports()
         self._client: Client | None = None
         self._owner: asyncio.Task[None] | None = None
+        self._mode: Literal["auto", "legacy"] = "auto"  # legacy: no `server/discover`, at which servers of 2024 end
+        self._ended_at_discovery = False
         self._ready = asyncio.Event()
         self._stop = asyncio.Event()
         self._failures, self._failed_at = 0, 0.0  # in a row; a call that is answered ends it
@@ -233,7 +235,15 @@ class McpConnection:
     async def _own(self) -> None:
         """Hold the connection until it ends. Never raises: `problem` says what happened."""
         self.starts += 1
+        await self._hold()
+        if self._ended_at_discovery and not self._closed:
+            self._mode, self._stop = "legacy", asyncio.Event()  # the end of the first process is none of the second
+            await self._hold()
+            self._mode = self._mode if self.problem is None else "auto"
+
+    async def _hold(self) -> None:
         self._errors.clear()
+        self._ended_at_discovery = False
         seconds = self.settings.start_seconds
         try:
             async with asyncio.timeout(seconds) as limit, AsyncExitStack() as stack:
@@ -248,6 +258,12 @@ class McpConnection:
         except Exception as error:  # noqa: BLE001  whatever a transport raises
             if self._client is None:
                 late = isinstance(error, TimeoutError)
+                refused = isinstance(_cause(error), (await import_in_thread("mcp.shared.exceptions")).MCPError)
+                refused &= not (self._closed or self.listed or self._fault() or self._note_refusal())
+                if refused and self._mode == "auto":
+                    self._ended_at_discovery = True
+                    log.info("mcp.old server=%s reason=%s", self.settings.name, _reason(error))
+                    return
                 too_late = LazyText(N_("it did not start within {n:g} s"), n=seconds)
                 self.problem = self._note_refusal() or self._fault() or (too_late if late else LazyText(_reason(error)))
                 self._fail()
@@ -318,6 +334,7 @@ class McpConnection:
 
         client: AbstractAsyncContextManager[Client] = sdk.Client(
             watching.watch_traffic(transport, traffic),
+            mode=self._mode,
             elicitation_callback=answer,
             client_info=types.Implementation(name="fawn", version="1"),
             cache=None,
@@ -395,8 +412,13 @@ def _note_end(refreshing: asyncio.Task[None]) -> None:
         refreshing.exception()
 
 
-def _reason(error: BaseException) -> str:
+def _cause(error: BaseException) -> BaseException:
     """Return the first cause of an error that anyio has wrapped."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return printable_line(error) or type(error).__name__
+    return error
+
+
+def _reason(error: BaseException) -> str:
+    cause = _cause(error)
+    return printable_line(cause) or type(cause).__name__

@@ -298,6 +298,28 @@ async def test_a_server_that_refuses_every_session_is_told_in_its_words(connect:
         assert connection.starts == 2
 
 
+EARLY = r"""
+import json, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if m["method"] == "server/discover":
+        sys.exit("1 validation error: Input should be 'tools/list'")
+    about = {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}, "serverInfo": {"name": "e"}}
+    about["serverInfo"]["version"] = "1"
+    found = {"initialize": about, "tools/list": {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}}
+    if "id" in m:
+        words = {"content": [{"type": "text", "text": "3"}]}
+        print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": found.get(m["method"], words)}), flush=True)
+"""
+
+
+async def test_a_server_that_ends_at_the_question_for_its_versions_is_asked_the_old_way(connect: Any) -> None:
+    """Those of the Python SDK before 1.9, on stdio."""
+    connection = connect(McpServerSettings("early", command=sys.executable, args=("-c", EARLY), start_seconds=60))
+    assert (await connection.request("add", {})).result.content[0].text == "3"
+    assert (connection.protocol, connection.starts) == ("2024-11-05", 1)
+
+
 NOISY = r"""
 import json, sys
 banner, each, size = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])

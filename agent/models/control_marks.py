@@ -20,6 +20,7 @@ _DSML = r"</?[|｜][^<>\n]{1,200}+>"
 _CALL_TAG = (
     r"<(?:[\w-]{1,20}:)?(?:tool_?calls?|function_?calls?|tool_code|tool_use|function|invoke)(?=[\s=>:])[^<>\n]{0,200}+>"
 )
+_TAG = re.compile(r"<[^<>\n]{1,60}+>")
 _CALL = re.compile(
     rf"^[ \t]*(?:{_CALL_TAG}|\[TOOL_CALLS?\]|```tool_(?:code|calls?)\b)|\[TOOL_CALLS\]"
     r"|</?[|｜][^<>\n]{0,60}?(?:tool|function|invoke|python_tag|DSML)[^<>\n]{0,200}?>",
@@ -80,7 +81,7 @@ def clean_answer(answer: AIMessage) -> str:
 
 def is_call_as_text(text: str, tools: Collection[str]) -> bool:
     """Return whether an answer is nothing but a call of one of the tools, as JSON or as in Python."""
-    text = text.strip().removeprefix("```json").removesuffix("```").strip()
+    text = _without_frame(text.strip().removeprefix("```json").removesuffix("```").strip())
     if (said := _SAID_CALL.fullmatch(text)) and said[1].rpartition(".")[2] in tools:
         return True
     try:
@@ -89,9 +90,20 @@ def is_call_as_text(text: str, tools: Collection[str]) -> bool:
         return False
     calls = value if isinstance(value, list) else [value]
     return bool(calls) and all(
-        isinstance(call, dict) and call.get("name") in tools and call.keys() & {"arguments", "parameters", "args"}
+        isinstance(call, dict)
+        and (call.get("name") or call.get("tool_name")) in tools
+        and call.keys() & {"arguments", "parameters", "args"}
         for call in calls
     )
+
+
+def _without_frame(text: str) -> str:
+    """Return the text without the tags of any name at its beginning and at its end."""
+    while found := _TAG.match(text):
+        text = text[found.end() :].lstrip()
+    while text.endswith(">") and (found := _TAG.fullmatch(text, max(0, text.rfind("<")))):
+        text = text[: found.start()].rstrip()
+    return text
 
 
 def _mask_code(text: str) -> str:

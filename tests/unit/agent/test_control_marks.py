@@ -33,6 +33,8 @@ CALLS = [
     '<|tool_call>call:look{text:<|"|>a<|"|>}<tool_call|>',
     f"<function_calls>{CALL}</function_calls>",
     f"<toolcall>{CALL}</toolcall>",
+    f"<TOOLCALL>[{CALL}]</TOOLCALL>",
+    '<|START_ACTION|>[{"tool_name": "look", "parameters": {"text": "a"}}]<|END_ACTION|>',
     CALL,
     f"[{CALL}]",
     f"```json\n{CALL}\n```",

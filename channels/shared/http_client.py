@@ -219,11 +219,21 @@ def mapped_network_errors(platform: str, *, repeatable: bool = False) -> Iterato
 @asynccontextmanager
 async def opened_file(path: Path, mode: Literal["rb", "wb"] = "rb") -> AsyncIterator[BinaryIO]:
     """Open a file to send, or one that comes, off the event loop."""
-    handle: BinaryIO = await asyncio.to_thread(path.open, mode)
+    opening: asyncio.Future[BinaryIO] = asyncio.ensure_future(asyncio.to_thread(path.open, mode))
+    try:
+        handle = await asyncio.shield(opening)
+    except asyncio.CancelledError:  # the thread opens it all the same
+        opening.add_done_callback(_close_unused)
+        raise
     try:
         yield handle
     finally:
         await asyncio.to_thread(handle.close)
+
+
+def _close_unused(opening: asyncio.Future[BinaryIO]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 async def read_body(answer: aiohttp.ClientResponse, most: int) -> bytes:

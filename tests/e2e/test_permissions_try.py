@@ -60,7 +60,7 @@ async def test_what_people_did_is_tried_under_other_rules_roles_and_budgets(
     assert code == 0, text
     assert "Recorded tool calls: 3" in text
     assert "Fawn would have asked 2 times (now 1), denied 0 calls (now 0), and cost $0.00 less" in text
-    assert f"Jane (telegram:{JANE}): asked 1 (now 1), denied 0 (now 0)" in text
+    assert f"Jane (telegram/{JANE}): asked 1 (now 1), denied 0 (now 0)" in text
     assert "write_file: asked 2 (now 1), denied 0 (now 0)" in text
     assert f"write_file  {FOLDER}/free  runs → asks  (write_file(*/free))" in text
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 
 from channels.base import OutcomeUnknown, TryLater
 from channels.shared.access_token import AccessToken
 from channels.shared.caches import ExpiringDict, LatestDict, TypingActions
-from channels.shared.http_client import HttpClient
+from channels.shared.http_client import HttpClient, opened_file
 from channels.shared.lifecycle import opened
+from tests.fakes.server import until
 from tests.support.ports import free_port
 
 
@@ -92,3 +95,22 @@ async def test_typing_is_sent_again_only_when_it_no_longer_shows() -> None:
     typing.forget("chat")
     await typing.show("chat")
     assert sent == ["chat"] * 3
+
+
+async def test_a_file_that_is_opened_for_nobody_any_more_is_closed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "file")  # its reader opens when its writer does
+    opening = asyncio.create_task(opened_file(tmp_path / "file").__aenter__())
+    await asyncio.sleep(0)  # it is in its thread
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    writer = await asyncio.to_thread(os.open, tmp_path / "file", os.O_WRONLY)
+
+    def has_reader() -> bool:
+        try:
+            return bool(os.write(writer, b"x"))
+        except BrokenPipeError:
+            return False
+
+    await until(lambda: not has_reader())
+    os.close(writer)

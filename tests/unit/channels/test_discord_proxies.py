@@ -38,7 +38,7 @@ async def test_all_connections_use_the_proxy_and_trust_the_certificate(tmp_path:
         )
         assert "secret" not in repr(settings)
         assert await discord.probe(settings) == "connected as @fawn in Acme 01"
-        with pytest.raises(Refused, match="Certificate"):
+        with pytest.raises(Refused, match="certificate: self-signed certificate"):
             await discord.probe(replace(settings, ca_file=""))
         before = len(proxy.asked)
         async with discord.connect(settings) as channel, listening(channel, box):

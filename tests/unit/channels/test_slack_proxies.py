@@ -40,7 +40,7 @@ async def test_all_connections_use_the_proxy_and_trust_the_certificate(
             ca_file=str(pem),
         )
         assert await slack.probe(settings) == "connected as @fawn in Acme (T1)"
-        with pytest.raises(Refused, match="Certificate"):
+        with pytest.raises(Refused, match="certificate: self-signed certificate"):
             await slack.probe(replace(settings, ca_file=""))
         assert "secret" not in repr(settings)
         made = Service(lambda: slack.connect(settings), box)

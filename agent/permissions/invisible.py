@@ -39,7 +39,7 @@ _BLANK = frozenset("\u2800\u2d7f\ufffc\U00013441\U00013442\U00016fe4\U0001d159")
 _HOST = re.compile(r"(:[/\\]{2}(?:[^\s/?#@\\\"'<>]*@)?|(?<=\w)@)([\w.\-\u3002\uff0e\uff61]+)")
 _DOT = re.compile(r"[.\u3002\uff0e\uff61]")  # what ends a label of a host
 _LOOKALIKES = "аеорсухіјѕһԁԛԝѵАВЕКМНОРСТУХІЈЅԌЅοανρικυχτηΑΒΕΖΗΙΚΜΝΟΡΤΥΧ"  # Cyrillic and Greek letters
-_MIXED = re.compile(f"(?<=[A-Za-z])[{_LOOKALIKES}]+|[{_LOOKALIKES}]+(?=[A-Za-z])")
+_MIXED = re.compile(f"(?<=[A-Za-z])[{_LOOKALIKES}]++|(?<![{_LOOKALIKES}])[{_LOOKALIKES}]++(?=[A-Za-z])")
 
 
 def is_seen(char: str) -> bool:

@@ -302,16 +302,21 @@ async function whoAmI() {
   }
 }
 
+/** Read the words for those who are not signed in: the others get theirs with what they may do. */
+async function readWords() {
+  setWords(await get("/words").catch(() => ({})));
+}
+
 async function begin() {
   setTheme(localStorage.getItem("theme") ?? "auto");
-  const words = location.pathname === LOGIN || !sessionStorage.getItem("person") ? get("/words").catch(() => ({})) : null; // of those who are not signed in
-  if (location.pathname === LOGIN) setWords(await words);
+  const isLink = location.pathname === LOGIN;
+  if (isLink) await readWords();
   const problem = await takeLink();
   let me;
   try {
     me = await whoAmI();
   } catch (refused) {
-    setWords(await (words ?? get("/words").catch(() => ({}))));
+    if (!isLink) await readWords();
     document.body.replaceChildren(signIn(problem ?? (refused.code === "no_session" ? null : refused)));
     return;
   }
